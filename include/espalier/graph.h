@@ -1,0 +1,389 @@
+/*
+ * espalier/graph.h: computation graphs, op kinds, factors and the training graph.
+ *
+ * A graph is built (esp_builder_t), then frozen (esp_graph_t). A frozen graph is immutable and
+ * transparent: struct-of-arrays over dense ids, CSR both ways. Op ids are a topological order.
+ * Passes make new graphs. All memory of a frozen graph lives in one arena; pointers are valid until
+ * esp_graph_destroy.
+ */
+#ifndef ESPALIER_GRAPH_H
+#define ESPALIER_GRAPH_H
+
+#include "espalier/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ESP_MAX_RANK     8  /* axes of a tensor; ONNX files with more are refused */
+#define ESP_MAX_LABELS   12 /* labels of one contraction */
+#define ESP_MAX_SPATIAL  3  /* spatial dimensions of convolution and pooling */
+#define ESP_MAX_ELEMENTS ((int64_t)1 << 46) /* of one tensor */
+
+typedef int32_t esp_tensor_id_t;
+typedef int32_t esp_op_id_t;
+#define ESP_NONE (-1) /* no op, tensor, dimension: in id fields only */
+
+/* X(NAME, "name", bytes per element) */
+#define ESP_DTYPE_MAP(X)                                                                           \
+    X(F32, "float32", 4)                                                                           \
+    X(F64, "float64", 8)                                                                           \
+    X(F16, "float16", 2)                                                                           \
+    X(BF16, "bfloat16", 2)                                                                         \
+    X(I8, "int8", 1)                                                                               \
+    X(U8, "uint8", 1)                                                                              \
+    X(I16, "int16", 2)                                                                             \
+    X(I32, "int32", 4)                                                                             \
+    X(I64, "int64", 8)                                                                             \
+    X(BOOL, "bool", 1)
+typedef enum esp_dtype {
+#define ESP_DTYPE_ENUM(name, text, size) ESP_DTYPE_##name,
+    ESP_DTYPE_MAP(ESP_DTYPE_ENUM)
+#undef ESP_DTYPE_ENUM
+        ESP_DTYPE_COUNT
+} esp_dtype_t;
+ESP_PUBLIC const char *esp_dtype_name(esp_dtype_t dtype);
+ESP_PUBLIC int64_t esp_dtype_bytes(esp_dtype_t dtype);
+ESP_PUBLIC int esp_dtype_is_float(esp_dtype_t dtype);
+
+/* What a tensor is. GRADIENT: of a parameter, as the update reads it. */
+#define ESP_ROLE_MAP(X)                                                                            \
+    X(INPUT, "input")           /* of the step: data, labels, masks: present anywhere, free */     \
+    X(PARAMETER, "parameter")   /* trainable weight */                                             \
+    X(FROZEN, "frozen")         /* float weight that is not trained */                             \
+    X(STATE, "state")           /* optimizer state */                                              \
+    X(STATISTIC, "statistic")   /* running mean and variance */                                    \
+    X(CONSTANT, "constant")     /* literal in the graph */                                         \
+    X(ACTIVATION, "activation") /* any value in between, forward or backward */                    \
+    X(GRADIENT, "gradient")                                                                        \
+    X(LOSS, "loss")
+typedef enum esp_role {
+#define ESP_ROLE_ENUM(name, text) ESP_ROLE_##name,
+    ESP_ROLE_MAP(ESP_ROLE_ENUM)
+#undef ESP_ROLE_ENUM
+        ESP_ROLE_COUNT
+} esp_role_t;
+ESP_PUBLIC const char *esp_role_name(esp_role_t role);
+
+typedef enum esp_phase { ESP_PHASE_FORWARD, ESP_PHASE_BACKWARD, ESP_PHASE_UPDATE } esp_phase_t;
+
+typedef enum esp_op_kind {
+#define ESP_KIND(name, text, help) ESP_KIND_##name,
+#include "espalier/kinds.def"
+#undef ESP_KIND
+    ESP_KIND_COUNT
+} esp_op_kind_t;
+ESP_PUBLIC const char *esp_kind_name(esp_op_kind_t kind);
+ESP_PUBLIC const char *esp_kind_help(esp_op_kind_t kind);
+
+typedef enum esp_eltwise {
+#define ESP_ELT(name, text, arity, flop) ESP_ELT_##name,
+#include "espalier/eltwise.def"
+#undef ESP_ELT
+    ESP_ELT_COUNT
+} esp_eltwise_t;
+
+typedef enum esp_reduce { ESP_REDUCE_SUM, ESP_REDUCE_MAX, ESP_REDUCE_MIN, ESP_REDUCE_PROD,
+                          ESP_REDUCE_SUMSQ } esp_reduce_t;
+typedef enum esp_optimizer { ESP_OPTIMIZER_SGD, ESP_OPTIMIZER_MOMENTUM, ESP_OPTIMIZER_ADAM,
+                             ESP_OPTIMIZER_ADAMW, ESP_OPTIMIZER_STATISTIC } esp_optimizer_t;
+typedef enum esp_random { ESP_RANDOM_UNIFORM, ESP_RANDOM_NORMAL, ESP_RANDOM_BERNOULLI } esp_random_t;
+
+/* Sliding window of convolution and pooling, spatial dimensions in order. */
+typedef struct esp_window {
+    int32_t rank;
+    int64_t kernel[ESP_MAX_SPATIAL], stride[ESP_MAX_SPATIAL], dilation[ESP_MAX_SPATIAL];
+    int64_t pad_lo[ESP_MAX_SPATIAL], pad_hi[ESP_MAX_SPATIAL];
+} esp_window_t;
+
+/* Attributes; which member is meant follows from the kind. All values are of the *global* op. */
+typedef union esp_attr {
+    struct { /* CONTRACT: label of each axis; every label is in two of a, b, y, or in one of a, b
+                and then summed. Extents of equal labels are equal. */
+        int8_t a[ESP_MAX_RANK], b[ESP_MAX_RANK], y[ESP_MAX_RANK];
+    } contract;
+    struct { /* CONV, CONV_DX, CONV_DW */
+        esp_window_t window;
+        int64_t groups;
+        int64_t target[ESP_MAX_SPATIAL]; /* CONV_DX: spatial extents of dx */
+    } conv;
+    struct { /* POOL, POOL_GRAD */
+        esp_window_t window;
+        int32_t is_max, count_padding;
+        int64_t target[ESP_MAX_SPATIAL]; /* POOL_GRAD of average: spatial extents of dx */
+    } pool;
+    struct {
+        esp_eltwise_t code;
+        double alpha, beta;
+    } eltwise;
+    struct {
+        esp_reduce_t code;
+        uint32_t axes; /* bit per axis of x */
+        int32_t keep;  /* reduced axes stay with extent 1 */
+    } reduce;
+    struct { /* RESHAPE, EXPAND, FILL, RANGE, RANDOM: the shape of y */
+        int32_t rank;
+        int64_t dims[ESP_MAX_RANK];
+        esp_dtype_t dtype;   /* FILL, RANGE, RANDOM */
+        double value, step;  /* FILL: value; RANGE: start and step */
+        int32_t axis;        /* RANGE */
+        esp_random_t law;    /* RANDOM: uniform [value, value + step), normal (mean, sd), Bernoulli (p) */
+        int64_t stream;      /* RANDOM: the Philox stream: the op id in the model graph */
+    } shape;
+    struct {
+        int32_t perm[ESP_MAX_RANK]; /* axis i of y is axis perm[i] of x */
+    } transpose;
+    struct { /* y has extent `count` per axis */
+        int64_t start[ESP_MAX_RANK], step[ESP_MAX_RANK], count[ESP_MAX_RANK];
+    } slice;
+    struct {
+        int64_t lo[ESP_MAX_RANK], hi[ESP_MAX_RANK], between[ESP_MAX_RANK]; /* >= 0 */
+        double value;
+    } pad;
+    struct { /* CONCAT, GATHER, SCATTER_ADD, SOFTMAX, SOFTMAX_GRAD */
+        int32_t axis;
+        int32_t log;    /* SOFTMAX, SOFTMAX_GRAD: of the logarithm */
+        int64_t extent; /* SCATTER_ADD: of dx along the axis */
+    } axis;
+    struct {
+        esp_dtype_t dtype;
+    } cast;
+    struct {
+        double p;
+        int64_t stream;
+    } dropout;
+    struct {
+        double epsilon;
+        int32_t axis; /* LAYERNORM: first normalised axis */
+        int32_t rms;  /* LAYERNORM: no mean, no beta */
+        int64_t count; /* BN_*: elements per channel of the whole batch */
+    } norm;
+    struct {
+        int64_t ignore; /* label that is left out; INT64_MIN: none */
+        double smoothing;
+    } xent;
+    struct {
+        esp_optimizer_t optimizer;
+        double rate, momentum, beta1, beta2, epsilon, decay;
+    } update;
+} esp_attr_t;
+
+/*
+ * A view: the row-major buffer of a tensor seen as [outer][extent][inner]; outer * extent * inner is
+ * the number of elements. Device k of a split holds rows [o_k, o_k + w_k) of the middle dimension
+ * as a dense [outer][w_k][inner] buffer (DESIGN: forms). extent == 0: no view.
+ */
+typedef struct esp_view {
+    int64_t outer, extent, inner;
+} esp_view_t;
+
+/*
+ * How one operand of an op relates to one of the op's factors (TAG's batch flag made exact).
+ * inputs:  CARRY (split with the factor), ABSENT (needed whole), LOCAL (needs the addend of its own
+ *          device; in sync mode BatchNorm the whole)
+ * outputs: CARRY, SUM (each device computes an addend), ABSENT (independent: every device computes it)
+ */
+typedef enum esp_bind { ESP_BIND_ABSENT, ESP_BIND_CARRY, ESP_BIND_SUM, ESP_BIND_LOCAL } esp_bind_t;
+typedef struct esp_binding {
+    int64_t outer, inner; /* CARRY: the view is (outer, extent of the factor, inner) */
+    int32_t bind;         /* esp_bind_t */
+} esp_binding_t;
+
+/*
+ * A factor of an op: part (a, b, c) of loop dimension `dim`: its extent is a * b * c and the factor
+ * runs over b. A whole dimension has a = c = 1. dim == ESP_NONE: no factor.
+ */
+typedef struct esp_factor {
+    int32_t dim; /* 0-based within the op */
+    int64_t a, b, c;
+} esp_factor_t;
+
+/* A frozen graph. Read only. */
+typedef struct esp_graph {
+    const char *name;
+
+    /* tensors */
+    int32_t n_tensors;
+    const char *const *tensor_name;      /* never NULL; unique */
+    const uint8_t *tensor_dtype;         /* esp_dtype_t */
+    const uint8_t *tensor_role;          /* esp_role_t */
+    const int8_t *tensor_rank;
+    const int64_t (*tensor_dims)[ESP_MAX_RANK];
+    const int64_t *tensor_elements;
+    const int64_t *tensor_bytes;
+    const esp_op_id_t *tensor_producer;  /* ESP_NONE: input, parameter, state, constant */
+    const esp_tensor_id_t *tensor_root;  /* through RESHAPE: the tensor whose buffer this is; self otherwise */
+    const esp_tensor_id_t *tensor_next;  /* parameter, state, statistic: its version after the update; ESP_NONE */
+    const void *const *tensor_data;      /* literal value (row-major, of its dtype), or NULL */
+    const int32_t *consumer_offset;      /* CSR over tensors */
+    const esp_op_id_t *consumer_op;      /* in op order; an op that reads a tensor twice is there twice */
+
+    /* ops, in topological order */
+    int32_t n_ops;
+    const char *const *op_name;
+    const uint8_t *op_kind;              /* esp_op_kind_t */
+    const uint8_t *op_phase;             /* esp_phase_t */
+    const esp_op_id_t *op_origin;        /* model-graph op this one belongs to (a gradient's forward op; self in a model graph) */
+    const esp_attr_t *op_attr;
+    const int32_t *input_offset;         /* CSR over ops */
+    const esp_tensor_id_t *input_tensor; /* ESP_NONE: an optional input that is absent */
+    const int32_t *output_offset;
+    const esp_tensor_id_t *output_tensor;
+
+    /* factors: dimensions of op o are [dim_offset[o], dim_offset[o + 1]); the bindings of dimension
+     * d of op o start at binding_offset[d]: inputs in order, then outputs */
+    const int32_t *dim_offset;
+    const int64_t *dim_extent;
+    const int64_t *dim_granule;
+    const int32_t *binding_offset;
+    const esp_binding_t *binding;
+    /* linear sets of op o: [linear_offset[o], linear_offset[o + 1]); bit i of a mask is input i;
+     * inputs beyond 63 are covered only by the mask with all bits set */
+    const int32_t *linear_offset;
+    const uint64_t *linear_mask;
+
+    /* cost, for the whole op; for a split over b units of which w are taken, all scale by w / b
+     * except the bytes of operands that do not carry the factor */
+    const double *op_flops;
+    const uint8_t *op_family;            /* esp_family_t */
+
+    /* the step */
+    int64_t batch;                       /* samples; 0: unknown */
+    const esp_view_t *tensor_batch;      /* where the batch is; extent 0: nowhere */
+    const esp_factor_t *op_batch;        /* the factor that carries the batch; dim ESP_NONE: not split */
+    int32_t n_inputs;
+    const esp_tensor_id_t *input;        /* role INPUT, in file order */
+    int32_t n_outputs;
+    const esp_tensor_id_t *output;
+    esp_tensor_id_t loss;                /* ESP_NONE in a model graph */
+    int32_t n_parameters;                /* trained ones, with what belongs to them */
+    const esp_tensor_id_t *parameter;
+    const esp_tensor_id_t *gradient;     /* ESP_NONE in a model graph */
+    const esp_op_id_t *update;
+} esp_graph_t;
+
+/* Efficiency families of the roofline (cost). */
+typedef enum esp_family { ESP_FAMILY_CONTRACT, ESP_FAMILY_CONV, ESP_FAMILY_MEMORY, ESP_FAMILY_GATHER,
+                          ESP_FAMILY_RECURRENT, ESP_FAMILY_FREE, ESP_FAMILY_COUNT } esp_family_t;
+
+/* ---- building ------------------------------------------------------------------------------- */
+
+typedef struct esp_builder esp_builder_t;
+
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_create(const char *name, const esp_allocator_t *alloc,
+                                                         esp_builder_t **builder_out);
+ESP_PUBLIC void esp_builder_destroy(esp_builder_t *builder);
+
+/*
+ * Adds a tensor that no op produces. `data` (NULL: none) is copied. Dims are >= 0 (0: empty tensor).
+ * A name that is taken gets a suffix.
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_tensor(esp_builder_t *builder, const char *name,
+                                                         esp_role_t role, esp_dtype_t dtype, int32_t rank,
+                                                         const int64_t *dims, const void *data,
+                                                         esp_tensor_id_t *tensor_out, esp_diag_t *diag);
+
+/*
+ * Appends an op: infers dtypes and shapes of its outputs, writes their ids to outputs_out (as many
+ * as the kind has). Errors name the op and what does not fit.
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_op(esp_builder_t *builder, esp_op_kind_t kind,
+                                                     const esp_attr_t *attr, int32_t n_inputs,
+                                                     const esp_tensor_id_t *inputs, const char *name,
+                                                     esp_tensor_id_t *outputs_out, esp_diag_t *diag);
+
+/* Phase and origin of the ops that follow; a new builder starts at FORWARD, origin self (ESP_NONE). */
+ESP_PUBLIC void esp_builder_phase(esp_builder_t *builder, esp_phase_t phase, esp_op_id_t origin);
+
+/* Where the batch lies in an input tensor. All views given must agree in their extent. */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_batch(esp_builder_t *builder, esp_tensor_id_t tensor,
+                                                        esp_view_t view, esp_diag_t *diag);
+/* Marks a result of the graph. */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_output(esp_builder_t *builder, esp_tensor_id_t tensor);
+/* `after` is the version of parameter, state or statistic `before` once the step is done. */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_next(esp_builder_t *builder, esp_tensor_id_t before,
+                                                       esp_tensor_id_t after, esp_diag_t *diag);
+
+/* What the builder knows of a tensor so far. dims_out has ESP_MAX_RANK elements. */
+ESP_PUBLIC void esp_builder_shape(const esp_builder_t *builder, esp_tensor_id_t tensor,
+                                  esp_dtype_t *dtype_out, int32_t *rank_out, int64_t *dims_out);
+
+/*
+ * Freezes: drops nothing, computes factors, batch propagation, consumers and costs. The builder is
+ * left as it was and may go on. O(ops + operands).
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_freeze(const esp_builder_t *builder,
+                                                         esp_graph_t **graph_out, esp_diag_t *diag);
+ESP_PUBLIC void esp_graph_destroy(esp_graph_t *graph);
+/* Verifies every invariant stated in this header. */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_check(const esp_graph_t *graph, esp_diag_t *diag);
+
+/* ---- factors ---------------------------------------------------------------------------------- */
+
+/*
+ * The factor of `op` that views operand `operand` (inputs first, then outputs) as `view`.
+ * Returns 0 if the op offers none. O(dimensions of the op).
+ */
+ESP_PUBLIC int esp_graph_factor(const esp_graph_t *graph, esp_op_id_t op, int32_t operand, esp_view_t view,
+                                esp_factor_t *factor_out);
+/* How `operand` relates to `factor`; *view_out is set for ESP_BIND_CARRY. O(1). */
+ESP_PUBLIC esp_bind_t esp_graph_bind(const esp_graph_t *graph, esp_op_id_t op, esp_factor_t factor,
+                                     int32_t operand, esp_view_t *view_out);
+/*
+ * The shape of the local buffer of a tensor of shape dims[0..rank) when `share` units of `view` are
+ * held: the axis that holds the view shrinks; axes that the view merges become one. Returns the
+ * local rank; local_out has ESP_MAX_RANK elements.
+ */
+ESP_PUBLIC int32_t esp_view_local_dims(int32_t rank, const int64_t *dims, esp_view_t view, int64_t share,
+                                       int64_t *local_out);
+
+/* ---- the training graph -------------------------------------------------------------------------- */
+
+typedef enum esp_loss { ESP_LOSS_AUTO, ESP_LOSS_XENT, ESP_LOSS_MSE, ESP_LOSS_OUTPUT } esp_loss_t;
+
+typedef struct esp_training_opts {
+    size_t struct_size;
+    esp_loss_t loss;           /* AUTO: OUTPUT if the first output is a scalar, else XENT */
+    int64_t ignore_label;      /* XENT: labels left out of loss and mean; INT64_MIN: none */
+    esp_optimizer_t optimizer; /* SGD, MOMENTUM, ADAM, ADAMW */
+    double rate, momentum, beta1, beta2, epsilon, decay;
+    double clip_norm;          /* > 0: clip gradients to this global norm */
+    const char *train_regex;   /* POSIX extended; NULL: all; of parameter names */
+    const char *freeze_regex;  /* NULL: none */
+} esp_training_opts_t;
+ESP_PUBLIC esp_training_opts_t esp_training_opts_default(void);
+
+/*
+ * Appends loss, backward pass and update to a model graph: one training step, pruned to what the
+ * trainable parameters need. XENT and MSE add a "labels" input: for logits [.., v] integer labels
+ * [..]; the batch of the labels is that of the logits. A mean loss is a sum and a normaliser.
+ * Errors: an op without gradient on the way from a parameter to the loss (named).
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_training_graph(const esp_graph_t *model,
+                                                         const esp_training_opts_t *opts,
+                                                         const esp_allocator_t *alloc,
+                                                         esp_graph_t **graph_out, esp_diag_t *diag);
+
+/*
+ * Recognises exported decompositions (LayerNorm, RMSNorm, GELU, SiLU, softmax cross-entropy) as the
+ * fused kinds, folds transposes into contractions, drops identities and ops that reach no output.
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_canonicalise(const esp_graph_t *graph,
+                                                             const esp_allocator_t *alloc,
+                                                             esp_graph_t **graph_out, esp_diag_t *diag);
+
+/* ---- text --------------------------------------------------------------------------------------- */
+
+/* Text form: one line per tensor and op; parses back to the same graph. *text_out: esp_text_free. */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_dump(const esp_graph_t *graph, const esp_allocator_t *alloc,
+                                                     char **text_out, esp_diag_t *diag);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_parse(const char *text, size_t length, const char *file,
+                                                      const esp_allocator_t *alloc, esp_graph_t **graph_out,
+                                                      esp_diag_t *diag);
+/* SHA-256 of the dump, lower-case hex. */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_hash(const esp_graph_t *graph, char hex_out[65]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
