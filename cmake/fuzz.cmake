@@ -1,0 +1,18 @@
+# fuzz/fuzz_<name>.c defines LLVMFuzzerTestOneInput. With ESP_FUZZ it becomes a libFuzzer program;
+# otherwise a test that replays fuzz/corpus/<name>/*.
+file(GLOB esp_fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/fuzz/fuzz_*.c)
+if(ESP_FUZZ OR ESP_TESTS)
+  foreach(esp_source ${esp_fuzz_sources})
+    get_filename_component(esp_name ${esp_source} NAME_WE)
+    string(REGEX REPLACE "^fuzz_" "" esp_corpus ${esp_name})
+    add_executable(${esp_name} ${esp_source})
+    target_compile_definitions(${esp_name} PRIVATE ESP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    target_link_libraries(${esp_name} PRIVATE espalier_static)
+    if(ESP_FUZZ)
+      target_link_options(${esp_name} PRIVATE -fsanitize=fuzzer)
+    else()
+      target_sources(${esp_name} PRIVATE ${PROJECT_SOURCE_DIR}/fuzz/replay.c)
+      esp_add_test(${esp_name} ${esp_name} ${PROJECT_SOURCE_DIR}/fuzz/corpus/${esp_corpus})
+    endif()
+  endforeach()
+endif()
