@@ -19,7 +19,7 @@ extern "C" {
 #define ESP_VERSION_PATCH 0
 
 #if defined(__GNUC__)
-#define ESP_NODISCARD __attribute__((warn_unused_result))
+#define ESP_NODISCARD          __attribute__((warn_unused_result))
 #define ESP_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 #else
 #define ESP_NODISCARD
@@ -63,12 +63,12 @@ ESP_PUBLIC const char *esp_version(void);
  */
 typedef struct esp_diag {
     esp_status_t status;
-    char text[512];     /* the cause, one line, no trailing full stop */
-    char file[256];     /* the file that was read or written */
-    char place[128];    /* node, link, JSON path, ... inside it */
-    int64_t line;       /* 1-based; 0 where the format has no lines */
-    int64_t column;     /* 1-based */
-    int64_t byte;       /* offset in a binary file; meaningful if line == 0 and has_byte */
+    char text[512];  /* the cause, one line, no trailing full stop */
+    char file[256];  /* the file that was read or written */
+    char place[128]; /* node, link, JSON path, ... inside it */
+    int64_t line;    /* 1-based; 0 where the format has no lines */
+    int64_t column;  /* 1-based */
+    int64_t byte;    /* offset in a binary file; meaningful if line == 0 and has_byte */
     int32_t has_byte;
 } esp_diag_t;
 

@@ -1,4 +1,4 @@
-/* Internal services of every module: errors, memory, vectors, checked arithmetic, rng, text, files. */
+/* Internal services of every module: errors, memory, arithmetic, rng, text, files, threads. */
 #ifndef ESP_BASE_INTERNAL_H
 #define ESP_BASE_INTERNAL_H
 
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- errors ------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------ */
 
 /* Only where nothing is owned; otherwise `goto fail_...`. */
 #define ESP_TRY(call)                                                                              \
@@ -29,7 +29,8 @@ void esp_i_diag_line(esp_diag_t *diag, int64_t line, int64_t column);
 void esp_i_diag_byte(esp_diag_t *diag, int64_t byte);
 
 /* Always on, cheap; never judges user input. esp_dcheck: debug builds only. */
-void esp_i_assert_failed(const char *expression, const char *file, int line);
+__attribute__((noreturn)) void esp_i_assert_failed(const char *expression, const char *file,
+                                                   int line);
 #define esp_assert(x) ((x) ? (void)0 : esp_i_assert_failed(#x, __FILE__, __LINE__))
 #ifdef ESP_DEBUG
 #define esp_dcheck(x) esp_assert(x)
@@ -37,16 +38,19 @@ void esp_i_assert_failed(const char *expression, const char *file, int line);
 #define esp_dcheck(x) ((void)sizeof(x))
 #endif
 
-/* ---- memory ------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------ */
 
 extern const esp_allocator_t esp_i_malloc; /* malloc and free: the default */
 esp_allocator_t esp_i_allocator(const esp_allocator_t *alloc_or_null);
-void *esp_i_alloc(const esp_allocator_t *alloc, size_t bytes);            /* not zeroed */
+void *esp_i_alloc(const esp_allocator_t *alloc, size_t bytes);                 /* not zeroed */
 void *esp_i_alloc_array(const esp_allocator_t *alloc, int64_t n, size_t size); /* zeroed, checked */
 void esp_i_free(const esp_allocator_t *alloc, void *memory);
 
-/* Grows *data (elements of `size` bytes) so that it holds at least `need`; doubles. False: no memory. */
-bool esp_i_grow(const esp_allocator_t *alloc, void **data, int32_t *capacity, int64_t need,
+/*
+ * Grows the array behind the pointer at `data` (of type T **, elements of `size` bytes) so that it
+ * holds at least `need`; doubles. False: no memory, or more than INT32_MAX; then nothing changes.
+ */
+bool esp_i_grow(const esp_allocator_t *alloc, void *data, int32_t *capacity, int64_t need,
                 size_t size);
 
 /* A typed growable array: ESP_VEC(int32_t) v = {0}; zero-initialised is empty. */
@@ -58,7 +62,7 @@ bool esp_i_grow(const esp_allocator_t *alloc, void **data, int32_t *capacity, in
 /* Makes room for one more and counts it; the new element is v.data[v.count - 1], uninitialised. */
 #define esp_vec_extend(alloc, v, n)                                                                \
     (((int64_t)(v)->count + (n) <= (v)->capacity ||                                                \
-      esp_i_grow((alloc), (void **)&(v)->data, &(v)->capacity, (int64_t)(v)->count + (n),          \
+      esp_i_grow((alloc), &(v)->data, &(v)->capacity, (int64_t)(v)->count + (n),                   \
                  sizeof *(v)->data)) &&                                                            \
      (((v)->count += (int32_t)(n)), true))
 /* Appends a value; evaluates to false when memory is out. */
@@ -80,7 +84,7 @@ char *esp_i_arena_strdup(esp_i_arena_t *arena, const char *text);
 char *esp_i_arena_strndup(esp_i_arena_t *arena, const char *text, size_t length);
 char *esp_i_arena_printf(esp_i_arena_t *arena, const char *format, ...) ESP_PRINTF(2, 3);
 
-/* ---- arithmetic: false on overflow --------------------------------------------------------- */
+/* ---- arithmetic: false on overflow ------------------------------------------------------- */
 
 static inline bool esp_i_add_i64(int64_t a, int64_t b, int64_t *out)
 {
@@ -90,9 +94,18 @@ static inline bool esp_i_mul_i64(int64_t a, int64_t b, int64_t *out)
 {
     return !__builtin_mul_overflow(a, b, out);
 }
-static inline int64_t esp_i_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t esp_i_max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t esp_i_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t esp_i_min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static inline int64_t esp_i_max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+static inline int64_t esp_i_ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
 
 /*
  * Shares of `total` units in proportion to weights[0..n) (>= 0, not all 0), each a multiple of
@@ -101,19 +114,21 @@ static inline int64_t esp_i_ceil_div(int64_t a, int64_t b) { return (a + b - 1) 
 void esp_i_apportion(int64_t total, int64_t granule, int32_t n, const double *weights,
                      int64_t *shares_out);
 
-/* ---- random numbers: the state is always an argument ------------------------------------------ */
+/* ---- random numbers: the state is always an argument ------------------------------------- */
 
 typedef struct esp_i_rng {
     uint64_t s[4];
 } esp_i_rng_t; /* xoshiro256** */
 void esp_i_rng_seed(esp_i_rng_t *rng, uint64_t seed);
 uint64_t esp_i_rng_u64(esp_i_rng_t *rng);
-double esp_i_rng_unit(esp_i_rng_t *rng);                    /* [0, 1) */
-int64_t esp_i_rng_below(esp_i_rng_t *rng, int64_t n);       /* [0, n), unbiased */
-/* Philox4x32-10 (Random123): 32 random bits for one element, a pure function of its arguments. */
+double esp_i_rng_unit(esp_i_rng_t *rng);              /* [0, 1) */
+int64_t esp_i_rng_below(esp_i_rng_t *rng, int64_t n); /* [0, n), unbiased */
+/* Philox4x32-10 (Random123): four words of 32 random bits for a counter and a key. */
+void esp_i_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+/* 32 random bits for one element, a pure function of its arguments; philox.c says how. */
 uint32_t esp_i_philox(uint64_t seed, uint64_t step, uint64_t stream, uint64_t element);
 
-/* ---- text ----------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------- */
 
 typedef struct esp_i_text {
     esp_allocator_t alloc;
@@ -124,46 +139,58 @@ typedef struct esp_i_text {
 void esp_i_text_init(esp_i_text_t *text, const esp_allocator_t *alloc_or_null);
 void esp_i_text_fini(esp_i_text_t *text);
 void esp_i_text_add(esp_i_text_t *text, const char *bytes);
+void esp_i_text_add_bytes(esp_i_text_t *text, const char *bytes, size_t length);
 void esp_i_text_addf(esp_i_text_t *text, const char *format, ...) ESP_PRINTF(2, 3);
 
 /* "1.50 GiB", "12.3 ms", "25 Gbit/s": for people, always three significant digits. */
 void esp_i_format_bytes(int64_t bytes, char out[32]);
 void esp_i_format_ns(int64_t ns, char out[32]);
 
-/* Interned names: equal strings get equal ids, ids count up from 0 in order of first appearance. */
+/*
+ * Interned names: equal strings get equal ids, ids count up from 0 in order of first appearance.
+ * A name ends at its first NUL, if one comes before its length.
+ */
 typedef struct esp_i_names {
     esp_i_arena_t *arena; /* owns the strings */
-    struct {
+    struct esp_i_name_slot {
         uint64_t hash;
-        int32_t id;
-    } *slots;
+        int32_t id; /* -1: empty */
+    } * slots;
     const char **names;
     int32_t count, capacity, slot_count;
 } esp_i_names_t;
 void esp_i_names_init(esp_i_names_t *names, esp_i_arena_t *arena);
 void esp_i_names_fini(esp_i_names_t *names); /* the table, not the strings */
 int32_t esp_i_names_add(esp_i_names_t *names, const char *text, size_t length); /* -1: no memory */
-int32_t esp_i_names_find(const esp_i_names_t *names, const char *text, size_t length); /* -1: none */
+int32_t esp_i_names_find(const esp_i_names_t *names, const char *text,
+                         size_t length); /* -1: none */
 
 /* FNV-1a, for tables only: never an order, never in a result. */
 uint64_t esp_i_hash_bytes(uint64_t seed, const void *bytes, size_t length);
 /* SHA-256 in lower-case hex (libmd). */
 void esp_i_sha256(const void *bytes, size_t length, char hex_out[65]);
 
-/* ---- files ------------------------------------------------------------------------------------ */
+/* ---- files ------------------------------------------------------------------------------- */
 
-/* Reads a whole regular file (limit in bytes; a directory or a larger file is an error). The data is
- * followed by a NUL that length does not count. Release with esp_i_free. */
+/*
+ * Reads a whole regular file or pipe (limit in bytes; a directory, a device or a larger file is an
+ * error). The data is followed by a NUL that length does not count. Release with esp_i_free.
+ */
 esp_status_t esp_i_file_read(const esp_allocator_t *alloc, const char *path, int64_t limit,
                              char **data_out, int64_t *length_out, esp_diag_t *diag);
-/* Writes path atomically: temporary file beside it, fsync, rename. On failure nothing is left. A
- * path that exists and is not a regular file (/dev/stdout, a pipe) is written directly. */
+/*
+ * Writes path atomically: temporary file beside it, fsync, rename. On failure nothing is left and
+ * an old file is untouched. What is not a regular file (/dev/stdout, a pipe) is appended to.
+ */
 esp_status_t esp_i_file_write(const char *path, const void *data, size_t length, esp_diag_t *diag);
 
-/* ---- threads ---------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------- */
 
-/* n workers (the caller is one of them; n = 1 makes no thread). Runs fn(context, index, worker) for
- * index in [0, count) and returns when all are done; indices are handed out in order. */
+/*
+ * n workers (the caller is one of them; n = 1 makes no thread; at most 1024). esp_i_pool_run runs
+ * fn(context, index, worker) for index in [0, count) and returns when all are done; indices are
+ * handed out in order, worker is in [0, n). One run at a time, and none from inside fn.
+ */
 typedef struct esp_i_pool esp_i_pool_t;
 esp_status_t esp_i_pool_create(const esp_allocator_t *alloc, int32_t n, esp_i_pool_t **pool_out);
 void esp_i_pool_destroy(esp_i_pool_t *pool);

@@ -14,7 +14,7 @@ const char *esp_status_text(esp_status_t status)
 }
 
 #define ESP_STRING_(x) #x
-#define ESP_STRING(x) ESP_STRING_(x)
+#define ESP_STRING(x)  ESP_STRING_(x)
 
 const char *esp_version(void)
 {

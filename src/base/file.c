@@ -1,0 +1,230 @@
+/* Whole files: reading with a limit, writing atomically. */
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* "cannot read: No such file or directory", with the path as the file. */
+static esp_status_t fail_errno(esp_diag_t *diag, const char *verb, const char *path, int error)
+{
+    char text[128];
+    if (strerror_r(error, text, sizeof text) != 0)
+        (void)snprintf(text, sizeof text, "error %d", error);
+    esp_i_diag_file(diag, path);
+    return esp_i_fail(diag, ESP_ERR_IO, "cannot %s: %s", verb, text);
+}
+
+/* ---- reading ------------------------------------------------------------------------------ */
+
+typedef struct input {
+    const esp_allocator_t *alloc;
+    const char *path;
+    int descriptor;
+    int64_t limit;
+    char *data;
+    int64_t length, capacity; /* capacity without the NUL */
+} input_t;
+
+static esp_status_t fail_too_large(const input_t *in, esp_diag_t *diag)
+{
+    char text[32];
+    esp_i_format_bytes(in->limit, text);
+    esp_i_diag_file(diag, in->path);
+    return esp_i_fail(diag, ESP_ERR_LIMIT, "larger than the limit of %s", text);
+}
+
+/* Only what ends: a device may go on for ever. The expected size goes to `capacity`. */
+static esp_status_t check_kind(input_t *in, esp_diag_t *diag)
+{
+    struct stat st;
+    if (fstat(in->descriptor, &st) != 0)
+        return fail_errno(diag, "read", in->path, errno);
+    if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode)) {
+        esp_i_diag_file(diag, in->path);
+        return esp_i_fail(diag, ESP_ERR_IO, "cannot read: %s",
+                          S_ISDIR(st.st_mode) ? "it is a directory" : "it is a device");
+    }
+    if (S_ISREG(st.st_mode) && st.st_size > in->limit)
+        return fail_too_large(in, diag);
+    /* One byte more, so that the read that finds the end needs no larger buffer. */
+    in->capacity = (S_ISREG(st.st_mode) && st.st_size > 0 ? (int64_t)st.st_size : 65535) + 1;
+    return ESP_OK;
+}
+
+static esp_status_t enlarge(input_t *in, esp_diag_t *diag)
+{
+    int64_t capacity = esp_i_min_i64(2 * in->capacity, in->limit + 1);
+    char *data = esp_i_alloc(in->alloc, (size_t)capacity + 1);
+    if (data == NULL) {
+        esp_i_diag_file(diag, in->path);
+        return esp_i_nomem(diag);
+    }
+    memcpy(data, in->data, (size_t)in->length);
+    esp_i_free(in->alloc, in->data);
+    in->data = data;
+    in->capacity = capacity;
+    return ESP_OK;
+}
+
+/* Reads to the end. A file that grows or shrinks meanwhile is read as it is found. */
+static esp_status_t read_all(input_t *in, esp_diag_t *diag)
+{
+    for (;;) {
+        if (in->length > in->limit)
+            return fail_too_large(in, diag);
+        if (in->length == in->capacity)
+            ESP_TRY(enlarge(in, diag));
+        ssize_t count =
+            read(in->descriptor, in->data + in->length, (size_t)(in->capacity - in->length));
+        if (count < 0 && errno != EINTR)
+            return fail_errno(diag, "read", in->path, errno);
+        if (count == 0)
+            return ESP_OK;
+        if (count > 0)
+            in->length += count;
+    }
+}
+
+esp_status_t esp_i_file_read(const esp_allocator_t *alloc, const char *path, int64_t limit,
+                             char **data_out, int64_t *length_out, esp_diag_t *diag)
+{
+    esp_assert(limit >= 0 && limit < INT64_MAX / 4);
+    input_t in = {.alloc = alloc, .path = path, .limit = limit};
+    in.descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (in.descriptor < 0)
+        return fail_errno(diag, "open", path, errno);
+    esp_status_t status = check_kind(&in, diag);
+    if (status != ESP_OK)
+        goto done;
+    in.data = esp_i_alloc(alloc, (size_t)in.capacity + 1);
+    if (in.data == NULL) {
+        esp_i_diag_file(diag, path);
+        status = esp_i_nomem(diag);
+        goto done;
+    }
+    status = read_all(&in, diag);
+    if (status == ESP_OK) {
+        in.data[in.length] = '\0';
+        *data_out = in.data;
+        *length_out = in.length;
+        in.data = NULL;
+    }
+done:
+    esp_i_free(alloc, in.data);
+    (void)close(in.descriptor);
+    return status;
+}
+
+/* ---- writing ------------------------------------------------------------------------------ */
+
+static int write_all(int descriptor, const char *data, size_t length)
+{
+    while (length > 0) {
+        ssize_t count = write(descriptor, data, length < (1 << 30) ? length : (1 << 30));
+        if (count < 0 && errno != EINTR)
+            return errno;
+        if (count > 0) {
+            data += count;
+            length -= (size_t)count;
+        }
+    }
+    return 0;
+}
+
+/* A device, a pipe, /dev/stdout: what is there cannot be replaced, so it is appended to. */
+static esp_status_t write_directly(const char *path, const void *data, size_t length,
+                                   esp_diag_t *diag)
+{
+    int descriptor = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+    if (descriptor < 0)
+        return fail_errno(diag, "write", path, errno);
+    int error = write_all(descriptor, data, length);
+    if (close(descriptor) != 0 && error == 0)
+        error = errno;
+    return error != 0 ? fail_errno(diag, "write", path, error) : ESP_OK;
+}
+
+/* Creates a file beside `path` under a name that nobody has; its descriptor, or -1 and errno. */
+static int create_beside(const char *path, mode_t mode, char temporary_out[PATH_MAX])
+{
+    for (int attempt = 0; attempt < 1000; attempt++) {
+        int length =
+            snprintf(temporary_out, PATH_MAX, "%s.%ld-%d.tmp", path, (long)getpid(), attempt);
+        if (length < 0 || length >= PATH_MAX) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        int descriptor = open(temporary_out, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (descriptor >= 0 || errno != EEXIST)
+            return descriptor;
+    }
+    return -1;
+}
+
+/* The new name must survive a crash too. Some file systems cannot do this: no error. */
+static void sync_directory_of(const char *path)
+{
+    char directory[PATH_MAX];
+    (void)snprintf(directory, sizeof directory, "%s", path);
+    char *slash = strrchr(directory, '/');
+    if (slash == NULL)
+        (void)snprintf(directory, sizeof directory, ".");
+    else
+        slash[slash == directory] = '\0';
+    int descriptor = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor >= 0) {
+        (void)fsync(descriptor);
+        (void)close(descriptor);
+    }
+}
+
+/* `old` is what `path` names now, or NULL: its permissions are kept. */
+static esp_status_t replace_file(const char *path, const struct stat *old, const void *data,
+                                 size_t length, esp_diag_t *diag)
+{
+    char temporary[PATH_MAX];
+    int descriptor = create_beside(path, 0666, temporary);
+    if (descriptor < 0)
+        return fail_errno(diag, "write", path, errno);
+    int error = 0;
+    if (old != NULL && fchmod(descriptor, old->st_mode & 07777) != 0)
+        error = errno;
+    if (error == 0)
+        error = write_all(descriptor, data, length);
+    if (error == 0 && fsync(descriptor) != 0)
+        error = errno;
+    if (close(descriptor) != 0 && error == 0)
+        error = errno;
+    if (error == 0 && rename(temporary, path) != 0)
+        error = errno;
+    if (error != 0) {
+        (void)unlink(temporary);
+        return fail_errno(diag, "write", path, error);
+    }
+    sync_directory_of(path);
+    return ESP_OK;
+}
+
+esp_status_t esp_i_file_write(const char *path, const void *data, size_t length, esp_diag_t *diag)
+{
+    struct stat st;
+    bool exists = stat(path, &st) == 0;
+    if (!exists && errno != ENOENT)
+        return fail_errno(diag, "write", path, errno);
+    if (exists && S_ISDIR(st.st_mode))
+        return fail_errno(diag, "write", path, EISDIR);
+    /* Under /dev a name like stdout may stand for a regular file that others hold open. */
+    if (exists && (!S_ISREG(st.st_mode) || strncmp(path, "/dev/", 5) == 0))
+        return write_directly(path, data, length, diag);
+    /* A symbolic link stays, and the file that it names is replaced. */
+    char target[PATH_MAX];
+    if (exists && realpath(path, target) != NULL)
+        return replace_file(target, &st, data, length, diag);
+    return replace_file(path, exists ? &st : NULL, data, length, diag);
+}
