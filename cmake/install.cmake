@@ -1,5 +1,6 @@
 install(TARGETS espalier LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY include/espalier DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY include/espalier DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING
+  PATTERN "*.h" PATTERN "*.def")
 # The .pc file names its prefix relative to itself, so that an installed tree can be moved.
 string(REGEX REPLACE "[^/]+" ".." ESP_PC_UP "${CMAKE_INSTALL_LIBDIR}")
 configure_file(cmake/libespalier.pc.in libespalier.pc @ONLY)

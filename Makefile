@@ -1,0 +1,85 @@
+# The front door. Everything is built by CMake; these are the things that one does.
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+PREFIX ?= /usr/local
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := all
+
+.PHONY: all demo check check-full bench results fuzz coverage tidy format install clean
+
+all: ## build/espalier and build/libespalier.so
+	@tools/install_deps build
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS)
+
+demo: all ## plan one model for one small cluster
+	@set -x
+	build/espalier plan models/resnet50.onnx -c clusters/lab.yaml
+
+check: ## sanitized debug build, every test, the layer, licence and format rules
+	@tools/install_deps check
+	cmake --preset dev >/dev/null
+	cmake --build --preset dev -j $(JOBS)
+	ctest --preset dev -j $(JOBS)
+
+check-full: check ## and optimised, thread-sanitized, static analysis, short fuzzing
+	@tools/install_deps full
+	cmake --preset release -B build-check -DESP_TESTS=ON >/dev/null
+	cmake --build build-check -j $(JOBS)
+	ctest --test-dir build-check --output-on-failure -j $(JOBS)
+	cmake --preset thread >/dev/null
+	cmake --build --preset thread -j $(JOBS)
+	ctest --preset thread -j $(JOBS)
+	cmake --build --preset dev --target tidy
+	$(MAKE) fuzz FUZZ_SECONDS=20
+
+bench: ## every bench program, optimised
+	@tools/install_deps build
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS)
+	cmake --build --preset release -j $(JOBS) --target benches
+	for program in build/bench_*; do
+	    if [ -x "$$program" ]; then echo "== $${program#build/}"; "$$program"; fi
+	done
+
+results: bench ## the tables that the documentation cites
+	@if [ -x bench/results ]; then bench/results; fi
+
+fuzz: ## each fuzz target for FUZZ_SECONDS, from its corpus
+	@tools/install_deps full
+	cmake --preset fuzz >/dev/null
+	cmake --build --preset fuzz -j $(JOBS)
+	for program in build-fuzz/fuzz_*; do
+	    if [ ! -x "$$program" ]; then continue; fi
+	    name=$${program#build-fuzz/fuzz_}
+	    mkdir -p "build-fuzz/corpus/$$name" "fuzz/corpus/$$name"
+	    echo "== fuzz_$$name"
+	    "$$program" -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 -timeout=10 \
+	        -print_final_stats=0 -verbosity=0 -artifact_prefix=build-fuzz/ \
+	        "build-fuzz/corpus/$$name" "fuzz/corpus/$$name"
+	done
+
+coverage: ## line and branch coverage of the tests
+	@tools/install_deps full
+	cmake --preset coverage >/dev/null
+	cmake --build --preset coverage -j $(JOBS)
+	ctest --preset coverage -j $(JOBS)
+	gcovr -r . --object-directory build-coverage --filter 'src/' --exclude-unreachable-branches \
+	    --print-summary
+
+tidy: ## clang-tidy
+	@tools/install_deps full
+	cmake --preset dev >/dev/null
+	cmake --build --preset dev --target tidy
+
+format: ## clang-format, in place
+	@tools/install_deps check
+	tools/check_format --fix
+
+install: all ## to PREFIX, or under DESTDIR
+	cmake --install build --prefix $(PREFIX)
+
+clean:
+	rm -rf build build-*
