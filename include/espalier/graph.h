@@ -156,7 +156,7 @@ typedef union esp_attr {
         double epsilon;
         int32_t axis; /* LAYERNORM: first normalised axis */
         int32_t rms;  /* LAYERNORM: no mean, no beta */
-        int64_t count; /* BN_*: elements per channel of the whole batch */
+        int64_t count; /* BN_*: elements per channel of the whole batch: n * spatial */
     } norm;
     struct {
         int64_t ignore; /* label that is left out; INT64_MIN: none */
@@ -164,7 +164,7 @@ typedef union esp_attr {
     } xent;
     struct {
         esp_optimizer_t optimizer;
-        double rate, momentum, beta1, beta2, epsilon, decay;
+        double rate, momentum, beta1, beta2, epsilon, decay; /* STATISTIC: momentum is the weight of g */
     } update;
 } esp_attr_t;
 
@@ -285,7 +285,7 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_tensor(esp_builder_t *builder,
 
 /*
  * Appends an op: infers dtypes and shapes of its outputs, writes their ids to outputs_out (as many
- * as the kind has). Errors name the op and what does not fit.
+ * as the kind has with these attributes; UPDATE: w', MOMENTUM also m', ADAM and ADAMW also m', v'). Errors name the op and what does not fit.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_op(esp_builder_t *builder, esp_op_kind_t kind,
                                                      const esp_attr_t *attr, int32_t n_inputs,

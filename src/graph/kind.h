@@ -105,9 +105,11 @@ enum {
 typedef struct esp_i_kind {
     const char *name;
     int32_t min_in, max_in; /* max_in == INT32_MAX: any number */
-    int32_t n_out;
+    int32_t n_out; /* at most: see outputs */
     uint32_t flags;
     esp_family_t family;
+    /* How many of the n_out outputs an op with these attributes has. NULL: all. */
+    int32_t (*outputs)(const esp_attr_t *attr);
     /* Checks attributes and inputs, fills op->out. Errors say what does not fit (the caller names the op). */
     esp_status_t (*infer)(const esp_i_op_t *op, esp_diag_t *diag);
     /* Declares loop dimensions. NULL: opaque. */
@@ -121,6 +123,11 @@ typedef struct esp_i_kind {
     /* Naive and obviously right; in double. May allocate nothing; returns nothing. */
     void (*kernel)(const esp_i_kernel_t *kernel);
 } esp_i_kind_t;
+
+static inline int32_t esp_i_kind_outputs(const esp_i_kind_t *kind, const esp_attr_t *attr)
+{
+    return kind->outputs ? kind->outputs(attr) : kind->n_out;
+}
 
 /* Never NULL; a kind that is not there yet has NULL callbacks and name. */
 const esp_i_kind_t *esp_i_kind(esp_op_kind_t kind);
