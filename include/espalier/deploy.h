@@ -1,0 +1,195 @@
+/*
+ * espalier/deploy.h: strategies, forms, and the deployment that lowering makes of them.
+ *
+ * (training graph, cluster, cost model) -> esp_lowerer_t; (strategy) -> esp_deployment_t: what every
+ * device and link does in one step, in one global order. The simulator and the executor consume the
+ * same deployment. See docs/deploy.md for the rules (DESIGN: forms, reshards, homes, exactness).
+ */
+#ifndef ESPALIER_DEPLOY_H
+#define ESPALIER_DEPLOY_H
+
+#include "espalier/cost.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- strategies --------------------------------------------------------------------------------- */
+
+/*
+ * How one op runs on its mesh.
+ * BATCH  splits the batch factor over the devices by the shares of the mesh; an op that the batch does
+ *        not reach passes partial inputs through if it is linear in them, else every device computes it
+ * WHOLE  every device of the mesh computes the whole op (duplicate; a single device; parameter server)
+ * SHARD  an element-wise op (optimizer update) splits its elements evenly (sharded optimizer)
+ */
+typedef enum esp_mode { ESP_MODE_BATCH, ESP_MODE_WHOLE, ESP_MODE_SHARD } esp_mode_t;
+
+/*
+ * A mesh as a strategy names it: devices, ascending, and the weight of each (> 0) in the batch; shares
+ * of b units are the largest-remainder apportionment of b by weight. A device whose share is 0 leaves
+ * the mesh.
+ */
+typedef struct esp_mesh_spec {
+    int32_t n;
+    const int32_t *device;
+    const double *weight;
+} esp_mesh_spec_t;
+
+/* The decisions for every op. Owned by the caller; read during the call only. */
+typedef struct esp_strategy {
+    int32_t n_meshes;
+    const esp_mesh_spec_t *mesh;
+    const int32_t *op_mesh;  /* per op: index into mesh */
+    const uint8_t *op_mode;  /* per op: esp_mode_t */
+    int32_t micro_batches;   /* >= 1; must divide the batch */
+    int64_t bucket_bytes;    /* gradients are reduced together up to this size; 0: each alone */
+    int32_t sync_batchnorm;  /* reduce BatchNorm statistics (exact) or not (the custom) */
+} esp_strategy_t;
+
+/* ---- deployments ---------------------------------------------------------------------------------- */
+
+/* How a tensor lies on a mesh. A form has one entry per mesh level; this version makes one level. */
+#define ESP_MESH_LEVELS 2
+typedef enum esp_form { ESP_FORM_REPLICATED, ESP_FORM_SPLIT, ESP_FORM_PARTIAL } esp_form_t;
+
+/* Shares of a split: the batch shares of the mesh, or as even as possible (sharded optimizer). */
+typedef enum esp_share { ESP_SHARE_BATCH, ESP_SHARE_EVEN } esp_share_t;
+
+typedef enum esp_task_kind {
+    ESP_TASK_COMPUTE, /* one op on one device class */
+    ESP_TASK_ADD,     /* local sum of buffers: reads[1..] are added to reads[0] into writes[0] */
+    ESP_TASK_SLICE,   /* local rows of a replicated buffer: reads[0] -> writes[0] */
+    ESP_TASK_COMM     /* a movement between values (esp_comm_t) */
+} esp_task_kind_t;
+
+/*
+ * A deployment. Read only; lives until the next lowering by its lowerer, or, if cloned, until
+ * esp_deployment_destroy.
+ *
+ * Devices that behave alike are one *class*: a compute task of a class stands for one task on each of
+ * its devices, with equal shares, sizes and durations.
+ */
+typedef struct esp_deployment {
+    const esp_graph_t *graph;
+    const esp_cluster_t *cluster;
+    const esp_cost_t *cost;
+    int32_t micro_batches, sync_batchnorm;
+    int64_t bucket_bytes;
+
+    /* device classes */
+    int32_t n_classes;
+    const int32_t *class_offset, *class_device; /* members, ascending */
+    const int32_t *device_class;                /* ESP_NONE: the device does nothing */
+
+    /* meshes: devices ascending; units: batch shares of one micro-batch, > 0 */
+    int32_t n_meshes;
+    const int32_t *mesh_offset, *mesh_device;
+    const int64_t *mesh_units;
+    const int32_t *mesh_class_offset, *mesh_class; /* classes of a mesh, by first device */
+    const int64_t *mesh_class_units;               /* units of each member of that class */
+
+    /* values: a tensor in a form on a mesh */
+    int32_t n_values;
+    const esp_tensor_id_t *value_tensor;
+    const int32_t *value_mesh;
+    const uint8_t *value_form;   /* esp_form_t of level 0; the other level is REPLICATED */
+    const uint8_t *value_share;  /* esp_share_t, for SPLIT */
+    const esp_view_t *value_view; /* for SPLIT; extents are those of one micro-batch */
+    const int16_t *value_micro;  /* micro-batch; ESP_NONE: the same for all */
+    const int32_t *value_buffer; /* first buffer: one per class of the mesh, in mesh_class order;
+                                    a class that holds no addend of a PARTIAL has buffer bytes -1 */
+
+    /* buffers, per device of the class */
+    int32_t n_buffers;
+    const int32_t *buffer_value, *buffer_class;
+    const int64_t *buffer_bytes;    /* -1: not there */
+    const int32_t *buffer_root;     /* the buffer whose memory this is; self otherwise */
+    const int32_t *buffer_producer; /* task; ESP_NONE: there before the step */
+    const uint8_t *buffer_resident; /* lives between steps: parameters at home, state, literals, inputs */
+    const int64_t *buffer_offset;   /* in the arena of the device; NULL before packing */
+
+    /* tasks; ids are a topological order */
+    int32_t n_tasks;
+    const uint8_t *task_kind;     /* esp_task_kind_t */
+    const uint8_t *task_mode;     /* COMPUTE: esp_mode_t that was carried out: BATCH with a factor, SHARD, or WHOLE */
+    const int32_t *task_class;    /* ESP_NONE for COMM */
+    const int32_t *task_op;       /* COMPUTE; else the op whose input asked for it */
+    const int16_t *task_micro;
+    const int64_t *task_ns;       /* alone, without contention */
+    const int32_t *task_comm;     /* COMM: index into comms; else ESP_NONE */
+    const int32_t *read_offset, *read_buffer; /* CSR; COMPUTE: in the op's input order, ESP_NONE where absent */
+    const int32_t *write_offset, *write_buffer;
+
+    /* movements */
+    int32_t n_comms;
+    const uint8_t *comm_kind;             /* esp_comm_t */
+    const esp_pattern_t *const *comm_pattern;
+    const int64_t *comm_bytes;            /* what the pattern is scaled by */
+    const uint8_t *comm_collective;       /* occupies the collective stream of its classes */
+    const int32_t *comm_pair_offset;      /* CSR: the values it moves (more than one: a bucket) */
+    const int32_t *comm_src, *comm_dst;   /* values */
+    const int32_t *comm_class_offset, *comm_class; /* classes that take part */
+
+    /* order: dependencies through buffers are implied by read/write; these are the others */
+    int32_t n_extra;
+    const int32_t *extra_before, *extra_after;   /* anti-dependencies within the step */
+    int32_t n_cross;
+    const int32_t *cross_before, *cross_after;   /* `after` of step k+1 waits for `before` of step k */
+    const int32_t *successor_offset, *successor; /* CSR over tasks: all dependencies of the step */
+    const int32_t *n_predecessors;
+    const int32_t *order;                        /* the global total order: task ids */
+    const int32_t *position;                     /* its inverse */
+
+    const int64_t *class_resident_bytes;         /* per class: resident buffers */
+    const int64_t *class_arena_bytes;            /* NULL before packing: resident + packed transient */
+} esp_deployment_t;
+
+/*
+ * Turns strategies of one (graph, cluster, cost) into deployments. Not thread-safe: one per thread.
+ * Keeps meshes, patterns and scratch memory between calls.
+ */
+typedef struct esp_lowerer esp_lowerer_t;
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_lowerer_create(const esp_cost_t *cost, const esp_allocator_t *alloc,
+                                                         esp_lowerer_t **lowerer_out, esp_diag_t *diag);
+ESP_PUBLIC void esp_lowerer_destroy(esp_lowerer_t *lowerer);
+
+/*
+ * Lowers. O(ops * classes + tasks log tasks). *deployment_out belongs to the lowerer.
+ * Errors: ESP_ERR_ARGUMENT (a strategy that makes no sense: the op is named), ESP_ERR_NOMEM.
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_lower(esp_lowerer_t *lowerer, const esp_strategy_t *strategy,
+                                                const esp_deployment_t **deployment_out, esp_diag_t *diag);
+
+/* The share of device number k (0-based in the mesh) of a value: rows [offset, offset + share) of its view. */
+ESP_PUBLIC void esp_deployment_share(const esp_deployment_t *deployment, int32_t value, int32_t k,
+                                     int64_t *offset_out, int64_t *share_out);
+
+/*
+ * Packs the transient buffers of every class into an arena (buffer_offset, class_arena_bytes) and adds
+ * the anti-dependencies of reused memory. O(buffers log buffers + overlaps).
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_pack(esp_lowerer_t *lowerer, esp_diag_t *diag);
+
+/* A copy that outlives the lowerer; graph, cluster and cost are shared. */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_clone(const esp_deployment_t *deployment,
+                                                           const esp_allocator_t *alloc,
+                                                           esp_deployment_t **clone_out);
+ESP_PUBLIC void esp_deployment_destroy(esp_deployment_t *clone);
+
+/*
+ * Verifies a deployment against the rules without sharing code with lowering: forms of every op's
+ * operands, movements, one writer per buffer, order, anti-dependencies, arena overlaps. The diag names
+ * the task. O(tasks + overlaps).
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_check(const esp_deployment_t *deployment,
+                                                           esp_diag_t *diag);
+
+/* Movements of activations: neither gradients, nor parameters, nor scalars, nor statistics. */
+ESP_PUBLIC int32_t esp_deployment_activation_moves(const esp_deployment_t *deployment,
+                                                   int64_t *bytes_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
