@@ -98,8 +98,9 @@ typedef struct esp_window {
 
 /* Attributes; which member is meant follows from the kind. All values are of the *global* op. */
 typedef union esp_attr {
-    struct { /* CONTRACT: label of each axis; every label is in two of a, b, y, or in one of a, b
-                and then summed. Extents of equal labels are equal. */
+    struct { /* CONTRACT: label of each axis, > 0 ('a' will do); 0 ends a list: that is the rank of y.
+                Every label is in two or three of a, b, y, or in one of a, b and then summed; in
+                one list it is once. Extents of equal labels are equal. */
         int8_t a[ESP_MAX_RANK], b[ESP_MAX_RANK], y[ESP_MAX_RANK];
     } contract;
     struct { /* CONV, CONV_DX, CONV_DW */
