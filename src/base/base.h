@@ -102,9 +102,10 @@ static inline int64_t esp_i_max_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
+/* a >= 0, b > 0 */
 static inline int64_t esp_i_ceil_div(int64_t a, int64_t b)
 {
-    return (a + b - 1) / b;
+    return a / b + (a % b > 0);
 }
 
 /*
@@ -142,7 +143,10 @@ void esp_i_text_add(esp_i_text_t *text, const char *bytes);
 void esp_i_text_add_bytes(esp_i_text_t *text, const char *bytes, size_t length);
 void esp_i_text_addf(esp_i_text_t *text, const char *format, ...) ESP_PRINTF(2, 3);
 
-/* "1.50 GiB", "12.3 ms", "25 Gbit/s": for people, always three significant digits. */
+/* How many bytes the first character takes if it is well-formed UTF-8 (RFC 3629), otherwise 0. */
+int32_t esp_i_utf8_length(const char *bytes, size_t length);
+
+/* "1.50 GiB", "12.3 ms": for people, three significant digits. */
 void esp_i_format_bytes(int64_t bytes, char out[32]);
 void esp_i_format_ns(int64_t ns, char out[32]);
 

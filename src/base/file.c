@@ -192,11 +192,9 @@ static esp_status_t replace_file(const char *path, const struct stat *old, const
     int descriptor = create_beside(path, 0666, temporary);
     if (descriptor < 0)
         return fail_errno(diag, "write", path, errno);
-    int error = 0;
-    if (old != NULL && fchmod(descriptor, old->st_mode & 07777) != 0)
-        error = errno;
-    if (error == 0)
-        error = write_all(descriptor, data, length);
+    if (old != NULL)
+        (void)fchmod(descriptor, old->st_mode & 07777); /* some file systems have no modes */
+    int error = write_all(descriptor, data, length);
     if (error == 0 && fsync(descriptor) != 0)
         error = errno;
     if (close(descriptor) != 0 && error == 0)

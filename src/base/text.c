@@ -73,6 +73,25 @@ void esp_i_text_addf(esp_i_text_t *text, const char *format, ...)
     text->length += (size_t)length;
 }
 
+int32_t esp_i_utf8_length(const char *bytes, size_t length)
+{
+    const unsigned char *b = (const unsigned char *)bytes;
+    if (length > 0 && b[0] < 0x80)
+        return 1;
+    if (length < 2 || b[0] < 0xc2 || b[0] > 0xf4)
+        return 0;
+    /* The second byte excludes overlong forms, surrogates and what is above U+10FFFF. */
+    unsigned least = b[0] == 0xe0 ? 0xa0 : b[0] == 0xf0 ? 0x90 : 0x80;
+    unsigned most = b[0] == 0xed ? 0x9f : b[0] == 0xf4 ? 0x8f : 0xbf;
+    int32_t need = b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
+    if (length < (size_t)need || b[1] < least || b[1] > most)
+        return 0;
+    for (int32_t i = 2; i < need; i++)
+        if ((b[i] & 0xc0) != 0x80)
+            return 0;
+    return need;
+}
+
 /* Three significant digits of value >= 0 that is below 1000 (or 1024, as four digits). */
 static void format_three_digits(double value, const char *unit, char out[32])
 {
