@@ -293,6 +293,13 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_op(esp_builder_t *builder, esp
                                                      const esp_tensor_id_t *inputs, const char *name,
                                                      esp_tensor_id_t *outputs_out, esp_diag_t *diag);
 
+/* Another name (made unique) or role for a tensor. A role of something that an op makes (activation,
+ * gradient, loss) is for results of ops, the others for tensors without producer. */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_rename(esp_builder_t *builder, esp_tensor_id_t tensor,
+                                                         const char *name);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_role(esp_builder_t *builder, esp_tensor_id_t tensor,
+                                                       esp_role_t role);
+
 /* Phase and origin of the ops that follow; a new builder starts at FORWARD, origin self (ESP_NONE). */
 ESP_PUBLIC void esp_builder_phase(esp_builder_t *builder, esp_phase_t phase, esp_op_id_t origin);
 
@@ -304,6 +311,16 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_output(esp_builder_t *builder,
 /* `after` is the version of parameter, state or statistic `before` once the step is done. */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_next(esp_builder_t *builder, esp_tensor_id_t before,
                                                        esp_tensor_id_t after, esp_diag_t *diag);
+
+/*
+ * A running statistic (role STATISTIC): appends, in the update phase, the op that makes its next
+ * version, (1 - momentum) * running + momentum * value. `value` is output 1 (mean) or 2 (variance) of
+ * BN_NORM, the origin of the op. esp_training_graph keeps such ops.
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_statistic(esp_builder_t *builder,
+                                                            esp_tensor_id_t running,
+                                                            esp_tensor_id_t value, double momentum,
+                                                            esp_diag_t *diag);
 
 /* What the builder knows of a tensor so far. dims_out has ESP_MAX_RANK elements. */
 ESP_PUBLIC void esp_builder_shape(const esp_builder_t *builder, esp_tensor_id_t tensor,
@@ -375,7 +392,8 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_canonicalise(const esp_graph_t *
 
 /* ---- text --------------------------------------------------------------------------------------- */
 
-/* Text form: one line per tensor and op; parses back to the same graph. *text_out: esp_text_free. */
+/* Text form: one line per tensor and op; parses back to the same graph. *text_out is
+ * NUL-terminated and the caller's: released with the allocator's release (NULL: free). */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_dump(const esp_graph_t *graph, const esp_allocator_t *alloc,
                                                      char **text_out, esp_diag_t *diag);
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_parse(const char *text, size_t length, const char *file,
