@@ -31,17 +31,18 @@ struct esp_i_json_doc {
 
 /* ---- parsing ------------------------------------------------------------------------------ */
 
-/* Line and column of a byte, both from 1, columns in bytes. */
+/* Line and column of a byte, both from 1; a character counts once, as jansson does. */
 static void locate(const char *text, const char *at, esp_diag_t *diag)
 {
-    int64_t line = 1;
-    const char *begin = text;
-    for (const char *c = text; c < at; c++)
+    int64_t line = 1, column = 1;
+    for (const char *c = text; c < at; c++) {
+        column += ((unsigned char)*c & 0xc0) != 0x80;
         if (*c == '\n') {
             line++;
-            begin = c + 1;
+            column = 1;
         }
-    esp_i_diag_line(diag, line, at - begin + 1);
+    }
+    esp_i_diag_line(diag, line, column);
 }
 
 /* jansson recurses up to a depth of its own choice: ours is checked before it begins. */
@@ -176,11 +177,9 @@ fail_tree:
     return esp_i_nomem(diag);
 }
 
-esp_status_t esp_i_json_parse(const esp_allocator_t *alloc, const char *text, int64_t length,
-                              const char *file, esp_i_json_doc_t **doc_out, esp_diag_t *diag)
+static esp_status_t parse(const esp_allocator_t *alloc, const char *text, int64_t length,
+                          const char *file, esp_i_json_doc_t **doc_out, esp_diag_t *diag)
 {
-    if (file != NULL)
-        esp_i_diag_file(diag, file);
     if (length > ESP_I_JSON_MAX_BYTES)
         return esp_i_fail(diag, ESP_ERR_LIMIT, "larger than the limit of %lld bytes",
                           (long long)ESP_I_JSON_MAX_BYTES);
@@ -190,6 +189,15 @@ esp_status_t esp_i_json_parse(const esp_allocator_t *alloc, const char *text, in
     if (tree == NULL)
         return fail_syntax(&error, diag);
     return make_doc(alloc, tree, file, doc_out, diag);
+}
+
+esp_status_t esp_i_json_parse(const esp_allocator_t *alloc, const char *text, int64_t length,
+                              const char *file, esp_i_json_doc_t **doc_out, esp_diag_t *diag)
+{
+    esp_status_t status = parse(alloc, text, length, file, doc_out, diag);
+    if (status != ESP_OK && file != NULL)
+        esp_i_diag_file(diag, file);
+    return status;
 }
 
 esp_status_t esp_i_json_read(const esp_allocator_t *alloc, const char *path,
@@ -259,6 +267,39 @@ bool esp_i_json_find(esp_i_json_t value, const char *key, esp_i_json_t *member_o
         }
     }
     return false;
+}
+
+void esp_i_json_put_value(esp_i_json_out_t *out, const char *key, esp_i_json_t value)
+{
+    const node_t *node = node_of(value);
+    switch (node->kind) {
+    case ESP_I_JSON_NULL:
+        esp_i_json_put_null(out, key);
+        return;
+    case ESP_I_JSON_BOOL:
+        esp_i_json_put_bool(out, key, node->as.boolean);
+        return;
+    case ESP_I_JSON_INT:
+        esp_i_json_put_int(out, key, node->as.integer);
+        return;
+    case ESP_I_JSON_REAL:
+        esp_i_json_put_real(out, key, node->as.real);
+        return;
+    case ESP_I_JSON_STRING:
+        esp_i_json_put_string(out, key, node->as.string);
+        return;
+    case ESP_I_JSON_ARRAY:
+        esp_i_json_open_array(out, key);
+        break;
+    case ESP_I_JSON_OBJECT:
+        esp_i_json_open_object(out, key);
+        break;
+    }
+    for (int32_t i = 0; i < node->count; i++) {
+        esp_i_json_t item = esp_i_json_item(value, i);
+        esp_i_json_put_value(out, esp_i_json_key(item), item);
+    }
+    esp_i_json_close(out);
 }
 
 /* ---- errors ------------------------------------------------------------------------------- */

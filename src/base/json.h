@@ -101,7 +101,7 @@ esp_status_t esp_i_json_fail(esp_i_json_t value, esp_diag_t *diag, esp_status_t 
 /* ESP_ERR_INVALID unless value is an object whose keys are all in known[0..n). */
 esp_status_t esp_i_json_check_keys(esp_i_json_t value, const char *const *known, int32_t n,
                                    esp_diag_t *diag);
-/* ESP_ERR_INVALID unless value is of that kind. */
+/* ESP_ERR_INVALID unless value is of that kind. An integer is a real too. */
 esp_status_t esp_i_json_expect(esp_i_json_t value, esp_i_json_kind_t kind, esp_diag_t *diag);
 
 /*
@@ -115,7 +115,7 @@ esp_status_t esp_i_json_as_real(esp_i_json_t value, double min, double max, doub
 esp_status_t esp_i_json_as_string(esp_i_json_t value, const char **out, esp_diag_t *diag);
 esp_status_t esp_i_json_as_bool(esp_i_json_t value, bool *out, esp_diag_t *diag);
 
-/* The same for a member, which must be there. esp_i_json_get takes any kind that `kind` is. */
+/* The same for a member, which must be there. */
 esp_status_t esp_i_json_get(esp_i_json_t object, const char *key, esp_i_json_kind_t kind,
                             esp_i_json_t *out, esp_diag_t *diag);
 esp_status_t esp_i_json_get_int(esp_i_json_t object, const char *key, int64_t min, int64_t max,
@@ -125,5 +125,8 @@ esp_status_t esp_i_json_get_real(esp_i_json_t object, const char *key, double mi
 esp_status_t esp_i_json_get_string(esp_i_json_t object, const char *key, const char **out,
                                    esp_diag_t *diag);
 esp_status_t esp_i_json_get_bool(esp_i_json_t object, const char *key, bool *out, esp_diag_t *diag);
+
+/* Writes a value that was read, with all that is in it, at the depth where `out` is. */
+void esp_i_json_put_value(esp_i_json_out_t *out, const char *key, esp_i_json_t value);
 
 #endif
