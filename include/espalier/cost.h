@@ -22,7 +22,8 @@ extern "C" {
  *
  * Storage by precision: fp32 and tf32 store everything as in the graph; fp16 and bf16 store float32
  * activations, their gradients and a working copy of parameters in two bytes, parameters (master
- * copy), their gradients and optimizer state in four (esp_cost_stored_bytes).
+ * copy), their gradients and optimizer state in four. tensor_bytes is the master copy; the working
+ * copy lies beside it and is what ops other than the update read.
  */
 typedef struct esp_cost {
     const esp_graph_t *graph;
@@ -36,6 +37,7 @@ typedef struct esp_cost {
     const double *op_whole_bytes;  /* the others; all of them if op_batch is NONE */
     const double *op_workspace_bytes; /* scratch memory while the whole op runs; scales with w / b */
     const double *tensor_bytes;    /* stored size under the precision */
+    const double *tensor_working_bytes; /* beside it: working copy of a parameter in two bytes; else 0 */
 
     /* Per (device type, family): nanoseconds per flop and per byte, and the constant part. Index
      * type * ESP_FAMILY_COUNT + family. */

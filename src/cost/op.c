@@ -1,0 +1,317 @@
+/*
+ * Op times: the roofline of docs/cost.md.
+ *
+ * Everything that does not depend on the share is worked out once per op (flops, bytes that scale
+ * with the batch, bytes that do not) and once per (device type, family) (ns per flop, ns per byte,
+ * constant), so that the price of a task is a handful of multiplications.
+ */
+#include "base/base.h"
+#include "espalier/cost.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Launches that follow each other still leave the device idle while the first blocks of work spread
+ * over it and the last ones drain. It also makes small ops inefficient: an op is at half its
+ * asymptotic speed where its work takes as long as this plus the launch. */
+#define GPU_RAMP_NS 2500
+#define CPU_RAMP_NS 500
+
+/* A convolution with fewer channels per group than this cannot feed the multiply units. */
+#define GROUP_CHANNELS_MIN 16
+
+#define CONV_WORKSPACE_MAX_BYTES ((double)(64 << 20))
+
+/* Share of the peak that kernels of a family reach on large operands. */
+typedef struct efficiency {
+    double fp32;   /* of FP32 peak */
+    double tensor; /* of TF32, FP16, BF16 peak where the type states one */
+    double memory; /* of memory bandwidth */
+} efficiency_t;
+
+static const efficiency_t gpu_efficiency[ESP_FAMILY_COUNT] = {
+    [ESP_FAMILY_CONTRACT] = {0.85, 0.60, 0.75},  [ESP_FAMILY_CONV] = {0.65, 0.40, 0.70},
+    [ESP_FAMILY_MEMORY] = {0.50, 0.50, 0.75},    [ESP_FAMILY_GATHER] = {0.25, 0.25, 0.40},
+    [ESP_FAMILY_RECURRENT] = {0.35, 0.20, 0.60}, [ESP_FAMILY_FREE] = {1.0, 1.0, 1.0},
+};
+
+static const efficiency_t cpu_efficiency[ESP_FAMILY_COUNT] = {
+    [ESP_FAMILY_CONTRACT] = {0.85, 0.70, 0.70},  [ESP_FAMILY_CONV] = {0.70, 0.50, 0.60},
+    [ESP_FAMILY_MEMORY] = {0.25, 0.25, 0.60},    [ESP_FAMILY_GATHER] = {0.10, 0.10, 0.30},
+    [ESP_FAMILY_RECURRENT] = {0.50, 0.40, 0.60}, [ESP_FAMILY_FREE] = {1.0, 1.0, 1.0},
+};
+
+/* The public struct and what only this file reads. */
+typedef struct cost {
+    esp_cost_t pub; /* first: the handle is its address */
+    esp_i_arena_t arena;
+    uint8_t *family; /* esp_family_t as priced: a depthwise convolution counts as MEMORY */
+} cost_t;
+
+static bool is_half(esp_precision_t precision)
+{
+    return precision == ESP_PRECISION_FP16 || precision == ESP_PRECISION_BF16;
+}
+
+/* ---- tensors ----------------------------------------------------------------------------- */
+
+static double stored_bytes(const esp_graph_t *graph, esp_tensor_id_t t, esp_precision_t precision)
+{
+    double whole = (double)graph->tensor_bytes[t];
+    if (!is_half(precision) || graph->tensor_dtype[t] != ESP_DTYPE_F32)
+        return whole;
+    switch ((esp_role_t)graph->tensor_role[t]) {
+    case ESP_ROLE_PARAMETER:
+    case ESP_ROLE_STATE:
+    case ESP_ROLE_STATISTIC:
+    case ESP_ROLE_GRADIENT:
+    case ESP_ROLE_LOSS:
+        return whole;
+    case ESP_ROLE_INPUT:
+    case ESP_ROLE_FROZEN:
+    case ESP_ROLE_CONSTANT:
+    case ESP_ROLE_ACTIVATION:
+    case ESP_ROLE_COUNT:
+        break;
+    }
+    return whole / 2;
+}
+
+static void price_tensors(cost_t *cost, double *stored, double *working)
+{
+    const esp_graph_t *graph = cost->pub.graph;
+    for (esp_tensor_id_t t = 0; t < graph->n_tensors; ++t) {
+        stored[t] = stored_bytes(graph, t, cost->pub.precision);
+        bool copied = is_half(cost->pub.precision) && graph->tensor_dtype[t] == ESP_DTYPE_F32 &&
+                      graph->tensor_role[t] == ESP_ROLE_PARAMETER;
+        working[t] = copied ? stored[t] / 2 : 0;
+    }
+}
+
+/* ---- ops --------------------------------------------------------------------------------- */
+
+/* Where an op's operands are: inputs first, then outputs, as bindings count them. */
+typedef struct operands {
+    const esp_tensor_id_t *in, *out;
+    int32_t n_in, n_out;
+} operands_t;
+
+static operands_t operands_of(const esp_graph_t *graph, esp_op_id_t op)
+{
+    operands_t o = {
+        .in = graph->input_tensor + graph->input_offset[op],
+        .out = graph->output_tensor + graph->output_offset[op],
+        .n_in = graph->input_offset[op + 1] - graph->input_offset[op],
+        .n_out = graph->output_offset[op + 1] - graph->output_offset[op],
+    };
+    return o;
+}
+
+static bool read_before(const operands_t *o, int32_t input)
+{
+    int32_t from = input > 8 ? input - 8 : 0; /* wide ops (concat) do not repeat themselves */
+    for (int32_t i = from; i < input; ++i)
+        if (o->in[i] == o->in[input])
+            return true;
+    return false;
+}
+
+/* Bytes that the kernel moves for one operand. */
+static double moved_bytes(const cost_t *cost, esp_op_id_t op, const operands_t *o, int32_t operand)
+{
+    const esp_graph_t *graph = cost->pub.graph;
+    bool is_input = operand < o->n_in;
+    esp_tensor_id_t t = is_input ? o->in[operand] : o->out[operand - o->n_in];
+    double bytes = cost->pub.tensor_bytes[t];
+    esp_op_kind_t kind = (esp_op_kind_t)graph->op_kind[op];
+    if (is_input && (kind == ESP_KIND_GATHER || kind == ESP_KIND_SLICE) && operand == 0)
+        return fmin(bytes, cost->pub.tensor_bytes[o->out[0]]); /* only the rows it touches */
+    if (is_input && kind != ESP_KIND_UPDATE && graph->tensor_role[t] == ESP_ROLE_PARAMETER &&
+        is_half(cost->pub.precision) && graph->tensor_dtype[t] == ESP_DTYPE_F32)
+        return bytes / 2; /* reads the working copy */
+    return bytes;
+}
+
+/* Whether the bytes of an operand shrink with the share. */
+static bool scales(const esp_graph_t *graph, esp_op_id_t op, const operands_t *o, int32_t operand)
+{
+    esp_factor_t factor = graph->op_batch[op];
+    if (factor.dim == ESP_NONE)
+        return false;
+    if (graph->op_kind[op] == ESP_KIND_GATHER && operand == 0)
+        operand = o->n_in; /* rows touched in the table: as many as are written */
+    esp_view_t view;
+    return esp_graph_bind(graph, op, factor, operand, &view) == ESP_BIND_CARRY;
+}
+
+static void price_bytes(const cost_t *cost, esp_op_id_t op, double *split_out, double *whole_out)
+{
+    const esp_graph_t *graph = cost->pub.graph;
+    operands_t o = operands_of(graph, op);
+    double split = 0, whole = 0;
+    for (int32_t k = 0; k < o.n_in + o.n_out; ++k) {
+        if (k < o.n_in && (o.in[k] == ESP_NONE || read_before(&o, k)))
+            continue;
+        double bytes = moved_bytes(cost, op, &o, k);
+        if (scales(graph, op, &o, k))
+            split += bytes;
+        else
+            whole += bytes;
+    }
+    if (graph->op_kind[op] == ESP_KIND_SCATTER_ADD) { /* rows are read, added to and written */
+        double rows = cost->pub.tensor_bytes[o.in[0]];
+        if (scales(graph, op, &o, 0))
+            split += rows;
+        else
+            whole += rows;
+    }
+    *split_out = split;
+    *whole_out = whole;
+}
+
+static bool is_conv(esp_op_kind_t kind)
+{
+    return kind == ESP_KIND_CONV || kind == ESP_KIND_CONV_DX || kind == ESP_KIND_CONV_DW;
+}
+
+/* Depthwise and narrow grouped convolutions run as if they were element-wise. */
+static esp_family_t priced_family(const esp_graph_t *graph, esp_op_id_t op)
+{
+    esp_op_kind_t kind = (esp_op_kind_t)graph->op_kind[op];
+    if (is_conv(kind) && graph->op_attr[op].conv.groups > 1) {
+        operands_t o = operands_of(graph, op);
+        esp_tensor_id_t weight = kind == ESP_KIND_CONV_DW ? o.out[0] : o.in[1];
+        if (graph->tensor_dims[weight][1] < GROUP_CHANNELS_MIN)
+            return ESP_FAMILY_MEMORY;
+    }
+    return (esp_family_t)graph->op_family[op];
+}
+
+static void price_ops(cost_t *cost, double *flops, double *split, double *whole, double *workspace)
+{
+    const esp_graph_t *graph = cost->pub.graph;
+    for (esp_op_id_t op = 0; op < graph->n_ops; ++op) {
+        cost->family[op] = (uint8_t)priced_family(graph, op);
+        if (cost->family[op] == ESP_FAMILY_FREE)
+            continue; /* no task: all zero */
+        flops[op] = graph->op_flops[op];
+        price_bytes(cost, op, &split[op], &whole[op]);
+        if (cost->family[op] == ESP_FAMILY_CONV)
+            workspace[op] = fmin(CONV_WORKSPACE_MAX_BYTES, split[op] + whole[op]);
+    }
+}
+
+/* ---- device types ------------------------------------------------------------------------ */
+
+static bool uses_precision(esp_family_t family)
+{
+    return family == ESP_FAMILY_CONTRACT || family == ESP_FAMILY_CONV ||
+           family == ESP_FAMILY_RECURRENT;
+}
+
+static void price_types(const esp_cost_t *cost, double *per_flop, double *per_byte,
+                        double *constant)
+{
+    for (int32_t type = 0; type < cost->cluster->n_types; ++type) {
+        const esp_device_type_t *t = &cost->cluster->types[type];
+        bool gpu = strcmp(t->kind, "gpu") == 0;
+        for (int32_t f = 0; f < ESP_FAMILY_COUNT; ++f) {
+            const efficiency_t *e = gpu ? &gpu_efficiency[f] : &cpu_efficiency[f];
+            bool tensor = uses_precision((esp_family_t)f) &&
+                          cost->precision != ESP_PRECISION_FP32 &&
+                          t->peak_flops[cost->precision] > 0;
+            double peak = tensor ? t->peak_flops[cost->precision] * e->tensor
+                                 : t->peak_flops[ESP_PRECISION_FP32] * e->fp32;
+            int32_t at = type * ESP_FAMILY_COUNT + f;
+            per_flop[at] = 1e9 / peak;
+            per_byte[at] = 1e9 / (t->memory_bytes_per_s * e->memory);
+            constant[at] = (double)(t->launch_ns + (gpu ? GPU_RAMP_NS : CPU_RAMP_NS));
+        }
+    }
+}
+
+/* ---- life cycle -------------------------------------------------------------------------- */
+
+static bool build(cost_t *cost)
+{
+    esp_i_arena_t *arena = &cost->arena;
+    int64_t ops = cost->pub.graph->n_ops, tensors = cost->pub.graph->n_tensors;
+    int64_t types = (int64_t)cost->pub.cluster->n_types * ESP_FAMILY_COUNT;
+    double *per_op = esp_i_arena_alloc(arena, 4 * ops + 1, sizeof *per_op);
+    double *per_tensor = esp_i_arena_alloc(arena, 2 * tensors + 1, sizeof *per_tensor);
+    double *per_type = esp_i_arena_alloc(arena, 3 * types + 1, sizeof *per_type);
+    cost->family = esp_i_arena_alloc(arena, ops + 1, sizeof *cost->family);
+    if (!per_op || !per_tensor || !per_type || !cost->family)
+        return false;
+    price_tensors(cost, per_tensor, per_tensor + tensors);
+    cost->pub.tensor_bytes = per_tensor;
+    cost->pub.tensor_working_bytes = per_tensor + tensors;
+    price_ops(cost, per_op, per_op + ops, per_op + 2 * ops, per_op + 3 * ops);
+    cost->pub.op_flops = per_op;
+    cost->pub.op_split_bytes = per_op + ops;
+    cost->pub.op_whole_bytes = per_op + 2 * ops;
+    cost->pub.op_workspace_bytes = per_op + 3 * ops;
+    price_types(&cost->pub, per_type, per_type + types, per_type + 2 * types);
+    cost->pub.ns_per_flop = per_type;
+    cost->pub.ns_per_byte = per_type + types;
+    cost->pub.constant_ns = per_type + 2 * types;
+    return true;
+}
+
+esp_status_t esp_cost_create(const esp_graph_t *graph, const esp_cluster_t *cluster,
+                             esp_precision_t precision, const esp_allocator_t *alloc,
+                             esp_cost_t **cost_out, esp_diag_t *diag)
+{
+    if (!graph || !cluster || (uint32_t)precision >= ESP_PRECISION_COUNT)
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "cost model: no graph, cluster or precision");
+    esp_allocator_t from = esp_i_allocator(alloc);
+    cost_t *cost = esp_i_alloc_array(&from, 1, sizeof *cost);
+    if (!cost)
+        return esp_i_nomem(diag);
+    esp_i_arena_init(&cost->arena, &from);
+    cost->pub.graph = graph;
+    cost->pub.cluster = cluster;
+    cost->pub.precision = precision;
+    if (!build(cost)) {
+        esp_cost_destroy(&cost->pub);
+        return esp_i_nomem(diag);
+    }
+    *cost_out = &cost->pub;
+    return ESP_OK;
+}
+
+void esp_cost_destroy(esp_cost_t *handle)
+{
+    if (!handle)
+        return;
+    cost_t *cost = (cost_t *)(void *)handle;
+    esp_allocator_t alloc = cost->arena.alloc;
+    esp_i_arena_fini(&cost->arena);
+    esp_i_free(&alloc, cost);
+}
+
+/* ---- prices ------------------------------------------------------------------------------ */
+
+static int64_t whole_ns(double ns)
+{
+    return ns <= 1 ? 1 : (int64_t)ceil(ns);
+}
+
+int64_t esp_cost_op_ns(const esp_cost_t *handle, esp_op_id_t op, int32_t type, double part,
+                       int whole_split)
+{
+    const cost_t *cost = (const cost_t *)(const void *)handle;
+    if (cost->family[op] == ESP_FAMILY_FREE)
+        return 0;
+    int32_t at = type * ESP_FAMILY_COUNT + cost->family[op];
+    double bytes =
+        handle->op_split_bytes[op] * part + handle->op_whole_bytes[op] * (whole_split ? part : 1.0);
+    double arithmetic_ns = handle->op_flops[op] * part * handle->ns_per_flop[at];
+    return whole_ns(handle->constant_ns[at] + fmax(arithmetic_ns, bytes * handle->ns_per_byte[at]));
+}
+
+int64_t esp_cost_copy_ns(const esp_cost_t *cost, int32_t type, double bytes)
+{
+    int32_t at = type * ESP_FAMILY_COUNT + ESP_FAMILY_MEMORY;
+    return whole_ns(cost->constant_ns[at] + bytes * cost->ns_per_byte[at]);
+}
