@@ -150,6 +150,8 @@ static void contract_op_nest(const esp_i_op_t *op, esp_i_nest_t *nest_out)
 static void contract_dims(const esp_i_op_t *op, esp_i_dims_t *dims)
 {
     esp_i_nest_t nest;
+    if (esp_i_op_empty(op))
+        return;
     contract_op_nest(op, &nest);
     esp_i_nest_dims(&nest, 2, true, dims);
 }

@@ -128,8 +128,7 @@ static void bind(const esp_i_op_t *op, const int32_t operands[3], int32_t tensor
                  int64_t outer, esp_i_dims_t *dims)
 {
     int64_t elements = esp_i_shape_elements(shape_of(op, operands[tensor]));
-    int64_t rows = outer * extent;
-    esp_i_dims_bind(dims, operands[tensor], ESP_BIND_CARRY, outer, rows > 0 ? elements / rows : 0);
+    esp_i_dims_bind(dims, operands[tensor], ESP_BIND_CARRY, outer, elements / (outer * extent));
 }
 
 static void leave_out(const int32_t operands[3], int32_t tensor, esp_i_dims_t *dims)
@@ -146,6 +145,8 @@ static void declare(const esp_i_op_t *op, const int32_t operands[3], esp_i_dims_
 {
     int64_t g = op->attr->conv.groups, n = shape_of(op, operands[X])->dims[0];
     int64_t k = shape_of(op, operands[W])->dims[0] / g, c = shape_of(op, operands[W])->dims[1];
+    if (esp_i_op_empty(op))
+        return;
     if (n > 1) {
         esp_i_dims_open(dims, n, 1);
         bind(op, operands, X, n, 1, dims);

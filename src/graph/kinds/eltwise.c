@@ -6,11 +6,6 @@
  */
 #include "graph/kinds/eltwise.h"
 
-#define ESP_ELT(name, text, arity, flop)                                                           \
-    static_assert((arity) >= 0 && (arity) <= 3, "esp_i_elt_args_t holds three inputs");
-#include "espalier/eltwise.def"
-#undef ESP_ELT
-
 typedef struct code_info {
     const char *name;
     int32_t arity; /* 0: one or more */
@@ -200,6 +195,8 @@ static void eltwise_dims(const esp_i_op_t *op, esp_i_dims_t *dims)
 {
     const esp_i_shape_t *y = &op->out[0];
     int32_t from = -1, last = -1; /* the run in hand; axes of extent 1 do not interrupt it */
+    if (esp_i_op_empty(op))
+        return;
     for (int32_t axis = 0; axis < y->rank; axis++) {
         if (y->dims[axis] == 1)
             continue;

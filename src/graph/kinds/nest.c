@@ -351,6 +351,14 @@ const char *esp_i_shape_text(const esp_i_shape_t *shape, char text[128])
     return text;
 }
 
+bool esp_i_op_empty(const esp_i_op_t *op)
+{
+    for (int32_t i = 0; i < op->n_in; i++)
+        if (esp_i_op_has(op, i) && esp_i_shape_elements(&op->in[i]) == 0)
+            return true;
+    return esp_i_shape_elements(&op->out[0]) == 0;
+}
+
 int64_t esp_i_gcd(int64_t a, int64_t b)
 {
     while (b != 0) {

@@ -81,6 +81,10 @@ void esp_i_chain_split(esp_i_chain_t *chain, bool large, const esp_i_buffer_t *b
 /* Operand 0 of the walk is the small one, operand 1 the large one. */
 void esp_i_chain_walk(const esp_i_chain_t *chain, esp_i_walk_t *walk_out);
 
+/* An operand without elements: such an op declares no dimension, nothing is gained by splitting it.
+ */
+bool esp_i_op_empty(const esp_i_op_t *op);
+
 /* ---- checks of infer ------------------------------------------------------------------------- */
 
 /* The shape is within ESP_MAX_ELEMENTS, even with its empty axes taken as 1. */

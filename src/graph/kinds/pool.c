@@ -57,7 +57,7 @@ static esp_status_t pool_grad_infer(const esp_i_op_t *op, esp_diag_t *diag)
 static void pool_dims(const esp_i_op_t *op, esp_i_dims_t *dims)
 {
     int64_t planes = op->in[0].dims[0] * op->in[0].dims[1];
-    if (planes <= 1)
+    if (planes <= 1 || esp_i_op_empty(op))
         return;
     esp_i_dims_open(dims, planes, 1);
     for (int32_t o = 0; o <= op->n_in; o++) {

@@ -53,6 +53,8 @@ static void reduce_dims(const esp_i_op_t *op, esp_i_dims_t *dims)
 {
     esp_reduce_t code = op->attr->reduce.code;
     esp_i_nest_t nest;
+    if (esp_i_op_empty(op))
+        return;
     reduce_nest(op->attr, op->in[0].rank, op->in[0].dims, &nest);
     esp_i_nest_dims(&nest, 1, code == ESP_REDUCE_SUM || code == ESP_REDUCE_SUMSQ, dims);
 }

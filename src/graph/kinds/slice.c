@@ -53,6 +53,8 @@ static void slice_chain(const esp_attr_t *attr, int32_t rank, const int64_t *dim
 static void slice_dims(const esp_i_op_t *op, esp_i_dims_t *dims)
 {
     esp_i_chain_t chain;
+    if (esp_i_op_empty(op))
+        return;
     slice_chain(op->attr, op->in[0].rank, op->in[0].dims, &chain);
     esp_i_chain_dims(&chain, 1, 0, dims);
 }
@@ -139,6 +141,8 @@ static void pad_chain(const esp_attr_t *attr, int32_t rank, const int64_t *dims,
 static void pad_dims(const esp_i_op_t *op, esp_i_dims_t *dims)
 {
     esp_i_chain_t chain;
+    if (esp_i_op_empty(op))
+        return;
     pad_chain(op->attr, op->in[0].rank, op->in[0].dims, &chain);
     esp_i_chain_dims(&chain, 0, 1, dims);
 }
@@ -208,28 +212,39 @@ static esp_status_t concat_infer(const esp_i_op_t *op, esp_diag_t *diag)
     return esp_i_check_shape(y, diag);
 }
 
-/* Buffers [lead][piece / unit][unit * tail], where `unit` divides every piece. */
+/* Binds every piece that is not empty, and y. Buffers are [lead][piece / unit][unit * tail]. */
+static void concat_bind(const esp_i_op_t *op, int64_t lead, int64_t unit, bool inner,
+                        esp_i_dims_t *dims)
+{
+    int32_t axis = op->attr->axis.axis;
+    for (int32_t o = 0; o <= op->n_in; o++) {
+        const esp_i_shape_t *shape = o < op->n_in ? &op->in[o] : &op->out[0];
+        int64_t elements = esp_i_shape_elements(shape);
+        if (elements > 0 && inner)
+            esp_i_dims_bind(dims, o, ESP_BIND_CARRY, lead * (shape->dims[axis] / unit), 1);
+        else if (elements > 0)
+            esp_i_dims_bind(dims, o, ESP_BIND_CARRY, 1, elements / lead);
+    }
+}
+
+/* What lies before the axis, and what is inside of the largest unit that divides all pieces. */
 static void concat_dims(const esp_i_op_t *op, esp_i_dims_t *dims)
 {
     const esp_i_shape_t *y = &op->out[0];
     int32_t axis = op->attr->axis.axis;
     int64_t unit = 0, lead = esp_i_shape_product(y, 0, axis);
     int64_t tail = esp_i_shape_product(y, axis + 1, y->rank);
+    if (esp_i_shape_elements(y) == 0)
+        return;
     for (int32_t i = 0; i < op->n_in; i++)
         unit = esp_i_gcd(unit, op->in[i].dims[axis]);
-    if (unit == 0)
-        return;
     if (lead > 1) {
         esp_i_dims_open(dims, lead, 1);
-        for (int32_t i = 0; i < op->n_in; i++)
-            esp_i_dims_bind(dims, i, ESP_BIND_CARRY, 1, op->in[i].dims[axis] * tail);
-        esp_i_dims_bind(dims, op->n_in, ESP_BIND_CARRY, 1, y->dims[axis] * tail);
+        concat_bind(op, lead, unit, false, dims);
     }
     if (unit * tail > 1) {
         esp_i_dims_open(dims, unit * tail, 1);
-        for (int32_t i = 0; i < op->n_in; i++)
-            esp_i_dims_bind(dims, i, ESP_BIND_CARRY, lead * (op->in[i].dims[axis] / unit), 1);
-        esp_i_dims_bind(dims, op->n_in, ESP_BIND_CARRY, lead * (y->dims[axis] / unit), 1);
+        concat_bind(op, lead, unit, true, dims);
     }
 }
 

@@ -105,6 +105,8 @@ static void transpose_nest(const esp_attr_t *attr, int32_t rank, const int64_t *
 static void transpose_dims(const esp_i_op_t *op, esp_i_dims_t *dims)
 {
     esp_i_nest_t nest;
+    if (esp_i_op_empty(op))
+        return;
     transpose_nest(op->attr, op->in[0].rank, op->in[0].dims, &nest);
     esp_i_nest_dims(&nest, 1, false, dims);
 }
@@ -174,6 +176,8 @@ static void expand_dims(const esp_i_op_t *op, esp_i_dims_t *dims)
 {
     const esp_i_shape_t *x = &op->in[0], *y = &op->out[0];
     esp_i_nest_t nest;
+    if (esp_i_op_empty(op))
+        return;
     expand_nest(x->rank, x->dims, y->rank, y->dims, &nest);
     esp_i_nest_dims(&nest, 1, false, dims);
 }
