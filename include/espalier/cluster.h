@@ -9,7 +9,8 @@
  * Conventions: ids are dense and start at 0; time is in nanoseconds, sizes in bytes, bandwidths in
  * bytes per second (whole numbers, held as doubles so that they divide well), speeds in FLOP/s (one
  * multiply-add is two). Texts are NUL-terminated, never NULL; names are unique among their kind and
- * consist of the bytes [A-Za-z0-9_.+:#<>/-], at most ESP_CLUSTER_MAX_NAME of them.
+ * consist of the bytes [A-Za-z0-9_.+:#<>/-], at most ESP_CLUSTER_MAX_NAME of them (links and
+ * groups: ESP_CLUSTER_MAX_LONG_NAME).
  *
  * Threads: a cluster may be read by any number of threads; a builder belongs to one at a time.
  */
@@ -29,8 +30,9 @@ enum {
     ESP_CLUSTER_MAX_VERTICES = 8192, /* devices included */
     ESP_CLUSTER_MAX_LINKS = 65536,   /* directed: a cable is two */
     ESP_CLUSTER_MAX_TYPES = 256,     /* the catalogue's types that are not used do not count */
-    ESP_CLUSTER_MAX_HOPS = 16,       /* links in one route */
+    ESP_CLUSTER_MAX_HOPS = 32,       /* links in one route */
     ESP_CLUSTER_MAX_NAME = 95,       /* bytes of a name */
+    ESP_CLUSTER_MAX_LONG_NAME = 319, /* of a link or a group: they contain other names */
     ESP_CLUSTER_DEFAULT_MAX_GROUPS = 8
 };
 #define ESP_CLUSTER_MAX_FILE_BYTES   (INT64_C(16) << 20)    /* of a YAML file */
