@@ -3,6 +3,12 @@
 file(GLOB_RECURSE esp_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c)
 list(FILTER esp_sources EXCLUDE REGEX "^${PROJECT_SOURCE_DIR}/src/cli/")
 
+# The device catalogue travels inside the library.
+include(cmake/embed.cmake)
+set(esp_catalogue ${PROJECT_BINARY_DIR}/devices_yaml.c)
+esp_embed(${esp_catalogue} ${PROJECT_SOURCE_DIR}/clusters/devices.yaml esp_i_devices_yaml)
+list(APPEND esp_sources ${esp_catalogue})
+
 add_library(espalier_objects OBJECT ${esp_sources})
 target_include_directories(espalier_objects PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(espalier_objects PRIVATE espalier_flags espalier_dependencies)
