@@ -129,7 +129,7 @@ static inline int32_t esp_i_kind_outputs(const esp_i_kind_t *kind, const esp_att
     return kind->outputs ? kind->outputs(attr) : kind->n_out;
 }
 
-/* Never NULL; a kind that is not there yet has NULL callbacks and name. */
+/* Never NULL. */
 const esp_i_kind_t *esp_i_kind(esp_op_kind_t kind);
 
 #define ESP_KIND(name, text, help) extern const esp_i_kind_t esp_i_kind_##name;

@@ -1,32 +1,6 @@
 /* The tables of kinds, dtypes, roles and element-wise codes. */
 #include "graph/kind.h"
 
-/* Kinds that are not there yet. */
-#if !__has_include("graph/kinds/contract.c")
-#pragma weak esp_i_kind_CONTRACT
-#endif
-#if !__has_include("graph/kinds/conv.c")
-#pragma weak esp_i_kind_CONV
-#endif
-#pragma weak esp_i_kind_CONV_DX
-#pragma weak esp_i_kind_CONV_DW
-#if !__has_include("graph/kinds/pool.c")
-#pragma weak esp_i_kind_POOL
-#endif
-#pragma weak esp_i_kind_POOL_GRAD
-#if !__has_include("graph/kinds/eltwise.c")
-#pragma weak esp_i_kind_ELTWISE
-#endif
-#if !__has_include("graph/kinds/reduce.c")
-#pragma weak esp_i_kind_REDUCE
-#endif
-#pragma weak esp_i_kind_RESHAPE
-#pragma weak esp_i_kind_TRANSPOSE
-#pragma weak esp_i_kind_SLICE
-#pragma weak esp_i_kind_PAD
-#pragma weak esp_i_kind_CONCAT
-#pragma weak esp_i_kind_EXPAND
-
 static const esp_i_kind_t *const kinds[] = {
 #define ESP_KIND(name, text, help) &esp_i_kind_##name,
 #include "espalier/kinds.def"
@@ -37,8 +11,7 @@ _Static_assert(sizeof kinds / sizeof *kinds == ESP_KIND_COUNT, "one descriptor p
 const esp_i_kind_t *esp_i_kind(esp_op_kind_t kind)
 {
     esp_assert(kind >= 0 && kind < ESP_KIND_COUNT);
-    static const esp_i_kind_t missing = {.name = NULL};
-    return kinds[kind] != NULL ? kinds[kind] : &missing;
+    return kinds[kind];
 }
 
 const char *esp_kind_name(esp_op_kind_t kind)
