@@ -272,6 +272,23 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
+/* An operand that shows the factor as a view is asked for that view and names the factor. */
+static void check_lookup(const split_t *split)
+{
+    const esp_graph_t *graph = split->fixture->graph;
+    const int32_t operands = graph->input_offset[1] + graph->output_offset[1];
+    for (int32_t i = 0; i < operands; i++) {
+        esp_view_t view;
+        if (esp_graph_bind(graph, 0, split->factor, i, &view) != ESP_BIND_CARRY)
+            continue;
+        esp_factor_t found;
+        if (!esp_graph_factor(graph, 0, i, view, &found) || found.dim != split->factor.dim ||
+            found.a != split->factor.a || found.b != split->factor.b || found.c != split->factor.c)
+            fail_msg("%s: %s is not the factor of its view of operand %d",
+                     split->fixture->example->name, split->what, (int)i);
+    }
+}
+
 /* Two and three unequal shares, and one of nothing between two others. */
 static void check_factor(const fixture_t *fixture, esp_factor_t factor, int64_t granule)
 {
@@ -282,6 +299,7 @@ static void check_factor(const fixture_t *fixture, esp_factor_t factor, int64_t 
     split_t split = {.fixture = fixture, .factor = factor};
     (void)snprintf(split.what, sizeof split.what, "dimension %d, part (%lld, %lld, %lld)",
                    (int)factor.dim, (long long)factor.a, (long long)factor.b, (long long)factor.c);
+    check_lookup(&split);
     check_shares(&split, (const int64_t[]){1, n - 1}, 2, unit);
     check_shares(&split, (const int64_t[]){n - 1, 0, 1}, 3, unit);
     if (n >= 4)
