@@ -260,57 +260,117 @@ static void sums_of(const double *x, int32_t n, double sum[2], double sumsq[2])
     }
 }
 
+enum { GHOST_N = 5, GHOST_SHARE = 2, GHOST_ROW = 6, GHOST_MAX = 32 };
+
+/* A batch normalisation op over n rows of [2, 3]; bit i of `wide`: input i is shaped like x. */
+static kind_example_t ghost_op(esp_op_kind_t kind, int32_t n_in, double *const *values,
+                               uint32_t wide, int64_t n)
+{
+    kind_example_t op = {.name = "batchnorm",
+                         .kind = kind,
+                         .attr.norm = {.count = 3 * n, .epsilon = 1e-5},
+                         .n_in = n_in};
+    for (int32_t i = 0; i < n_in; i++) {
+        op.in[i].rank = wide >> i & 1 ? 3 : 1;
+        op.in[i].dims[0] = wide >> i & 1 ? n : 2;
+        op.in[i].dims[1] = 2;
+        op.in[i].dims[2] = 3;
+        op.in[i].values = values[i];
+    }
+    return op;
+}
+
 /*
  * Local batch normalisation of a share is the undistributed op on that share alone; running
- * statistics are the average weighted by shares.
+ * statistics are then weighted by the share.
  */
+static void check_ghost(esp_op_kind_t kind, int32_t n_in, double *const *values, uint32_t wide)
+{
+    const kind_example_t ghost = ghost_op(kind, n_in, values, wide, GHOST_SHARE);
+    const kind_example_t whole = ghost_op(kind, n_in, values, wide, GHOST_N);
+    double expected[GHOST_MAX];
+    kind_compute(&ghost, 0, 0, expected, GHOST_MAX);
+
+    esp_graph_t *graph = one_op(&whole);
+    const esp_view_t batch = {1, GHOST_N, GHOST_ROW};
+    esp_factor_t factor;
+    kernel_call_t call;
+    assert_true(esp_graph_factor(graph, 0, 0, batch, &factor));
+    kernel_local(graph, 0, factor, 0, GHOST_SHARE, &call);
+    call.kernel.local_batchnorm = true;
+    for (int32_t i = 0; i < n_in; i++)
+        call.operand[i].data = values[i];
+    for (int32_t i = n_in; i < call.n_operands; i++)
+        call.operand[i].data = buffer_alloc(&call.operand[i]);
+    kernel_call_run(graph, 0, &call);
+    const double *next = expected;
+    for (int32_t i = n_in; i < call.n_operands; i++) {
+        const int32_t n = (int32_t)esp_i_buffer_elements(&call.operand[i]);
+        const bool running = kind == ESP_KIND_BN_NORM && i > n_in;
+        for (int32_t j = 0; j < n && running; j++)
+            call.operand[i].data[j] *= (double)GHOST_N / GHOST_SHARE;
+        check_numbers(call.operand[i].data, next, n);
+        next += n;
+        free(call.operand[i].data);
+    }
+    kernel_call_fini(&call);
+    esp_graph_destroy(graph);
+}
+
 static void test_local_batchnorm(void **state)
 {
     (void)state;
-    enum { N = 5, SHARE = 2, ROW = 6 };
-    double x[N * ROW], sum[2], sumsq[2], ones[2] = {1, 1}, zeros[2] = {0, 0};
-    for (int32_t i = 0; i < N * ROW; i++)
+    double x[GHOST_SHARE * GHOST_ROW], dy[GHOST_SHARE * GHOST_ROW], sum[2], sumsq[2];
+    double gamma[2] = {1.5, -2}, beta[2] = {0.5, 3}, dbeta[2] = {0.3, 1}, dgamma[2] = {-1, 0.7};
+    for (int32_t i = 0; i < GHOST_SHARE * GHOST_ROW; i++) {
         x[i] = sin(i * i);
-    sums_of(x, SHARE, sum, sumsq);
-    const kind_input_t channel = {.rank = 1, .dims = {2}};
-    const kind_example_t whole = {
-        .name = "whole",
-        .kind = ESP_KIND_BN_NORM,
-        .attr.norm = {.count = 3 * N, .epsilon = 1e-5},
-        .n_in = 5,
-        .in = {{.rank = 3, .dims = {N, 2, 3}}, channel, channel, channel, channel}};
-    kind_example_t ghost = whole;
-    ghost.attr.norm.count = 3 * SHARE;
-    ghost.in[0].dims[0] = SHARE;
-    double *const values[5] = {x, sum, sumsq, ones, zeros};
-    for (int32_t i = 0; i < 5; i++)
-        ghost.in[i].values = values[i];
-    double expected[SHARE * ROW + 4];
-    kind_compute(&ghost, 0, 0, expected, SHARE * ROW + 4);
-
-    esp_graph_t *graph = one_op(&whole);
-    const esp_view_t batch = {1, N, ROW};
-    esp_factor_t factor;
-    kernel_call_t call;
-    double y[SHARE * ROW], mean[2], variance[2];
-    assert_true(esp_graph_factor(graph, 0, 0, batch, &factor));
-    kernel_local(graph, 0, factor, 0, SHARE, &call);
-    call.kernel.local_batchnorm = true;
-    for (int32_t i = 0; i < 5; i++)
-        call.operand[i].data = values[i];
-    call.operand[5].data = y;
-    call.operand[6].data = mean;
-    call.operand[7].data = variance;
-    kernel_call_run(graph, 0, &call);
-    check_numbers(y, expected, SHARE * ROW);
-    for (int32_t c = 0; c < 2; c++) {
-        expected[SHARE * ROW + c] *= (double)SHARE / N;
-        expected[SHARE * ROW + 2 + c] *= (double)SHARE / N;
+        dy[i] = cos(i * i);
     }
-    check_numbers(mean, expected + SHARE * ROW, 2);
-    check_numbers(variance, expected + SHARE * ROW + 2, 2);
-    kernel_call_fini(&call);
+    sums_of(x, GHOST_SHARE, sum, sumsq);
+    check_ghost(ESP_KIND_BN_NORM, 5, (double *const[]){x, sum, sumsq, gamma, beta}, 1);
+    check_ghost(ESP_KIND_BN_GRAD_STATS, 4, (double *const[]){x, sum, sumsq, dy}, 1 | 8);
+    check_ghost(ESP_KIND_BN_GRAD, 7, (double *const[]){x, sum, sumsq, gamma, dy, dbeta, dgamma},
+                1 | 16);
+}
+
+/* The batch of x reaches every op of a batch normalisation; sums per channel hold none of it. */
+static void test_batchnorm_carries_the_batch(void **state)
+{
+    (void)state;
+    esp_diag_t diag = {0};
+    esp_builder_t *builder;
+    esp_graph_t *graph;
+    const int64_t x_dims[3] = {4, 2, 3}, c_dims[1] = {2};
+    const esp_attr_t attr = {.norm = {.count = 12, .epsilon = 1e-5}};
+    esp_tensor_id_t x, gamma, beta, running, stats[2], y[3];
+    test_assert_ok(esp_builder_create("batchnorm", NULL, &builder), &diag);
+    test_assert_ok(
+        esp_builder_tensor(builder, "x", ESP_ROLE_INPUT, ESP_DTYPE_F32, 3, x_dims, NULL, &x, &diag),
+        &diag);
+    test_assert_ok(esp_builder_tensor(builder, "gamma", ESP_ROLE_PARAMETER, ESP_DTYPE_F32, 1,
+                                      c_dims, NULL, &gamma, &diag),
+                   &diag);
+    test_assert_ok(esp_builder_tensor(builder, "beta", ESP_ROLE_PARAMETER, ESP_DTYPE_F32, 1, c_dims,
+                                      NULL, &beta, &diag),
+                   &diag);
+    test_assert_ok(esp_builder_tensor(builder, "running", ESP_ROLE_STATISTIC, ESP_DTYPE_F32, 1,
+                                      c_dims, NULL, &running, &diag),
+                   &diag);
+    test_assert_ok(esp_builder_batch(builder, x, (esp_view_t){1, 4, 6}, &diag), &diag);
+    test_assert_ok(esp_i_make(builder, ESP_KIND_BN_STATS, &attr, 1, &x, "stats", stats, &diag),
+                   &diag);
+    const esp_tensor_id_t in[5] = {x, stats[0], stats[1], gamma, beta};
+    test_assert_ok(esp_i_make(builder, ESP_KIND_BN_NORM, &attr, 5, in, "norm", y, &diag), &diag);
+    test_assert_ok(esp_builder_statistic(builder, running, y[2], 0.1, &diag), &diag);
+    test_assert_ok(esp_builder_freeze(builder, &graph, &diag), &diag);
+    for (esp_op_id_t op = 0; op < 2; op++)
+        assert_int_equal(graph->op_batch[op].b, 4);
+    assert_int_equal(graph->op_batch[2].dim, ESP_NONE);
+    assert_int_equal(graph->tensor_batch[y[0]].extent, 4);
+    assert_int_equal(graph->tensor_batch[stats[0]].extent, 0);
+    assert_int_equal(graph->tensor_batch[y[2]].extent, 0);
     esp_graph_destroy(graph);
+    esp_builder_destroy(builder);
 }
 
 static void test_layernorm_numbers(void **state)
@@ -453,13 +513,21 @@ static void test_update_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_example),     cmocka_unit_test(test_gather_numbers),
-        cmocka_unit_test(test_gather_refusals),   cmocka_unit_test(test_cast_numbers),
-        cmocka_unit_test(test_constants),         cmocka_unit_test(test_random_laws),
-        cmocka_unit_test(test_random_refusals),   cmocka_unit_test(test_dropout_numbers),
-        cmocka_unit_test(test_batchnorm_numbers), cmocka_unit_test(test_local_batchnorm),
-        cmocka_unit_test(test_layernorm_numbers), cmocka_unit_test(test_softmax_is_stable),
-        cmocka_unit_test(test_xent_numbers),      cmocka_unit_test(test_update_numbers),
+        cmocka_unit_test(test_every_example),
+        cmocka_unit_test(test_gather_numbers),
+        cmocka_unit_test(test_gather_refusals),
+        cmocka_unit_test(test_cast_numbers),
+        cmocka_unit_test(test_constants),
+        cmocka_unit_test(test_random_laws),
+        cmocka_unit_test(test_random_refusals),
+        cmocka_unit_test(test_dropout_numbers),
+        cmocka_unit_test(test_batchnorm_numbers),
+        cmocka_unit_test(test_local_batchnorm),
+        cmocka_unit_test(test_batchnorm_carries_the_batch),
+        cmocka_unit_test(test_layernorm_numbers),
+        cmocka_unit_test(test_softmax_is_stable),
+        cmocka_unit_test(test_xent_numbers),
+        cmocka_unit_test(test_update_numbers),
         cmocka_unit_test(test_update_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
