@@ -22,11 +22,12 @@ typedef enum esp_link_mode { ESP_LINK_EXCLUSIVE, ESP_LINK_FAIR } esp_link_mode_t
 
 typedef struct esp_sim_opts {
     size_t struct_size;
-    esp_link_mode_t links;
+    esp_link_mode_t links; /* default fair */
     int32_t steps;    /* 1 .. ESP_SIM_STEPS_MAX; default 3: step_time = end(3) - end(2) */
     int32_t barrier;  /* 1: one isolated step; step_time is its makespan */
     int32_t timeline; /* 1: keep start and end of every task of the last step, and idle/exposed times */
     const int64_t *task_ns; /* NULL, or durations that replace those of the deployment (replay) */
+    int32_t fifo;     /* 1: compute streams take tasks as they become ready, not in the global order */
 } esp_sim_opts_t;
 ESP_PUBLIC esp_sim_opts_t esp_sim_opts_default(void);
 

@@ -1,0 +1,159 @@
+/*
+ * Memory of the last step, per device of a class. A buffer is allocated when the first task that
+ * writes it starts, and freed when the last task that reads or writes it has ended. Counts are kept
+ * per root, so an alias keeps its memory alive.
+ */
+#include "sim/sim.h"
+
+#include <math.h>
+
+/* Resident buffers are in the peak from the start; others count from their first write. */
+static void set_resident_roles(esp_sim_t *sim)
+{
+    const esp_deployment_t *d = sim->d;
+    for (int32_t b = 0; b < d->n_buffers; ++b) {
+        if (!d->buffer_resident[b] || d->buffer_root[b] != b || d->buffer_bytes[b] <= 0)
+            continue;
+        int32_t role = d->graph->tensor_role[d->value_tensor[d->buffer_value[b]]];
+        sim->live_role[d->buffer_class[b] * ESP_ROLE_COUNT + role] += d->buffer_bytes[b];
+    }
+}
+
+static void count_uses(esp_i_hold_t *hold, const int32_t *root, const int32_t *buffer, int32_t n)
+{
+    for (int32_t i = 0; i < n; ++i)
+        if (buffer[i] >= 0)
+            hold[root[buffer[i]]].uses++;
+}
+
+void esp_i_memory_reset(esp_sim_t *sim)
+{
+    const esp_deployment_t *d = sim->d;
+    for (int32_t b = 0; b < d->n_buffers; ++b) {
+        bool counted = !d->buffer_resident[b] && d->buffer_root[b] == b && d->buffer_bytes[b] > 0;
+        sim->hold[b] = (esp_i_hold_t){counted ? d->buffer_bytes[b] : 0, d->buffer_class[b], 0};
+    }
+    count_uses(sim->hold, d->buffer_root, d->read_buffer, d->read_offset[d->n_tasks]);
+    count_uses(sim->hold, d->buffer_root, d->write_buffer, d->write_offset[d->n_tasks]);
+    for (int32_t k = 0; k < d->n_classes; ++k) {
+        sim->live[k] = d->class_resident_bytes[k];
+        sim->peak[k] = d->class_resident_bytes[k];
+    }
+    if (!sim->opts.timeline)
+        return;
+    for (int32_t i = 0; i < d->n_classes * ESP_ROLE_COUNT; ++i)
+        sim->live_role[i] = 0;
+    set_resident_roles(sim);
+    for (int32_t i = 0; i < d->n_classes * ESP_ROLE_COUNT; ++i)
+        sim->peak_role[i] = sim->live_role[i];
+}
+
+static void grow(esp_sim_t *sim, int32_t owner, int32_t role, int64_t bytes)
+{
+    int64_t live = sim->live[owner] += bytes;
+    if (sim->opts.timeline)
+        sim->live_role[owner * ESP_ROLE_COUNT + role] += bytes;
+    if (live <= sim->peak[owner])
+        return;
+    sim->peak[owner] = live;
+    for (int32_t r = 0; sim->opts.timeline && r < ESP_ROLE_COUNT; ++r)
+        sim->peak_role[owner * ESP_ROLE_COUNT + r] = sim->live_role[owner * ESP_ROLE_COUNT + r];
+}
+
+static int32_t role_of(const esp_deployment_t *d, int32_t buffer)
+{
+    return d->graph->tensor_role[d->value_tensor[d->buffer_value[buffer]]];
+}
+
+/* ---- scratch ----------------------------------------------------------------------------- */
+
+/* Share of the whole op that a batch-split or micro-batched task does. */
+static double task_part(const esp_deployment_t *d, int32_t task)
+{
+    double part = 1.0 / d->micro_batches;
+    if (d->task_mode[task] != ESP_MODE_BATCH || d->write_offset[task] == d->write_offset[task + 1])
+        return part;
+    int32_t mesh = d->value_mesh[d->buffer_value[d->write_buffer[d->write_offset[task]]]];
+    int64_t units = 0, own = 0;
+    for (int32_t i = d->mesh_offset[mesh]; i < d->mesh_offset[mesh + 1]; ++i)
+        units += d->mesh_units[i];
+    for (int32_t i = d->mesh_class_offset[mesh]; i < d->mesh_class_offset[mesh + 1]; ++i)
+        if (d->mesh_class[i] == d->task_class[task])
+            own = d->mesh_class_units[i];
+    return units > 0 ? part * (double)own / (double)units : part;
+}
+
+int64_t esp_i_memory_scratch(const esp_deployment_t *d, int32_t task)
+{
+    int32_t comm = d->task_comm[task];
+    if (comm >= 0)
+        return (int64_t)ceil(d->comm_pattern[comm]->staging * (double)d->comm_bytes[comm]);
+    if (d->task_kind[task] != ESP_TASK_COMPUTE)
+        return 0;
+    double whole = d->cost->op_workspace_bytes[d->task_op[task]];
+    return whole > 0 ? (int64_t)ceil(whole * task_part(d, task)) : 0;
+}
+
+/* Allocates (sign 1) or frees (sign -1) it on every class that takes part. */
+static void scratch(esp_sim_t *sim, int32_t task, int64_t sign)
+{
+    const esp_deployment_t *d = sim->d;
+    int64_t bytes = sign * esp_i_memory_scratch(d, task);
+    if (bytes == 0)
+        return;
+    int32_t comm = d->task_comm[task];
+    if (comm < 0) {
+        grow(sim, d->task_class[task], ESP_ROLE_ACTIVATION, bytes);
+        return;
+    }
+    for (int32_t i = d->comm_class_offset[comm]; i < d->comm_class_offset[comm + 1]; ++i)
+        grow(sim, d->comm_class[i], ESP_ROLE_ACTIVATION, bytes);
+}
+
+/* ---- tasks ------------------------------------------------------------------------------- */
+
+void esp_i_memory_start(esp_sim_t *sim, int32_t task)
+{
+    const esp_deployment_t *d = sim->d;
+    for (int32_t i = d->write_offset[task]; i < d->write_offset[task + 1]; ++i) {
+        if (d->write_buffer[i] < 0)
+            continue;
+        int32_t root = d->buffer_root[d->write_buffer[i]];
+        esp_i_hold_t *hold = &sim->hold[root];
+        if (hold->bytes == 0 || hold->uses < 0)
+            continue;
+        hold->uses = ~hold->uses;
+        grow(sim, hold->owner, sim->opts.timeline ? role_of(d, root) : 0, hold->bytes);
+    }
+    scratch(sim, task, 1);
+}
+
+static void release(esp_sim_t *sim, int32_t buffer)
+{
+    if (buffer < 0)
+        return;
+    int32_t root = sim->d->buffer_root[buffer];
+    esp_i_hold_t *hold = &sim->hold[root];
+    if (hold->bytes == 0)
+        return;
+    if (hold->uses >= 0) {
+        hold->uses--; /* read before anything wrote it: never allocated */
+        return;
+    }
+    hold->uses++; /* ~uses counts down */
+    if (hold->uses != ~0)
+        return;
+    sim->live[hold->owner] -= hold->bytes;
+    if (sim->opts.timeline)
+        sim->live_role[hold->owner * ESP_ROLE_COUNT + role_of(sim->d, root)] -= hold->bytes;
+}
+
+void esp_i_memory_end(esp_sim_t *sim, int32_t task)
+{
+    const esp_deployment_t *d = sim->d;
+    scratch(sim, task, -1);
+    for (int32_t i = d->read_offset[task]; i < d->read_offset[task + 1]; ++i)
+        release(sim, d->read_buffer[i]);
+    for (int32_t i = d->write_offset[task]; i < d->write_offset[task + 1]; ++i)
+        release(sim, d->write_buffer[i]);
+}

@@ -1,0 +1,194 @@
+/* Scratch memory of a simulation: sized once for the largest deployment, filled for each run. */
+#include "sim/sim.h"
+
+#include <string.h>
+
+/* Room for n elements; what was there is lost. */
+static bool reserve(esp_sim_t *sim, void *array, int32_t *capacity, int64_t n, size_t size)
+{
+    void **data = array;
+    if (n <= *capacity)
+        return true;
+    if (n > INT32_MAX)
+        return false;
+    esp_i_free(&sim->alloc, *data);
+    *capacity = 0;
+    *data = esp_i_alloc_array(&sim->alloc, n, size);
+    if (!*data)
+        return false;
+    *capacity = (int32_t)n;
+    return true;
+}
+#define RESERVE(name, n) reserve(sim, &sim->name, &sim->capacity.name, (n) + 1, sizeof *sim->name)
+
+static bool reserve_tasks(esp_sim_t *sim)
+{
+    const esp_deployment_t *d = sim->d;
+    int64_t tasks = d->n_tasks, instances = tasks * sim->steps;
+    int64_t moves = (int64_t)d->n_comms * sim->steps;
+    int64_t waiting = sim->opts.fifo ? instances : moves;
+    int64_t members = d->n_comms > 0 ? d->comm_class_offset[d->n_comms] : 0;
+    int64_t queued = 2 * moves + 2 * (int64_t)d->n_classes;
+    return RESERVE(pending, instances) && RESERVE(cross_offset, tasks + 1) &&
+           RESERVE(cross_after, d->n_cross) && RESERVE(stream, 2 * (int64_t)d->n_classes) &&
+           RESERVE(stream_task, tasks + members) && RESERVE(dirty, 2 * (int64_t)d->n_classes) &&
+           RESERVE(heap, queued) && RESERVE(ready, waiting) &&
+           (!sim->opts.fifo || RESERVE(fifo_next, instances)) &&
+           (!sim->opts.timeline || (RESERVE(start_ns, tasks) && RESERVE(end_ns, tasks)));
+}
+
+static bool reserve_rest(esp_sim_t *sim)
+{
+    const esp_deployment_t *d = sim->d;
+    int64_t links = d->cluster->n_links, classes = d->n_classes;
+    bool fair = sim->opts.links == ESP_LINK_FAIR;
+    return RESERVE(hold, d->n_buffers) && RESERVE(live, classes) && RESERVE(peak, classes) &&
+           RESERVE(busy_ns, classes) && (fair || RESERVE(link_free, links)) &&
+           (!fair || (RESERVE(flow, (int64_t)d->n_comms * sim->steps) &&
+                      RESERVE(link_weight, links) && RESERVE(link_used, links) &&
+                      RESERVE(link_flows, links) && RESERVE(link_list, links))) &&
+           (!sim->opts.timeline || (RESERVE(live_role, classes * ESP_ROLE_COUNT) &&
+                                    RESERVE(peak_role, classes * ESP_ROLE_COUNT)));
+}
+
+/* ---- streams ----------------------------------------------------------------------------- */
+
+static bool is_collective(const esp_deployment_t *d, int32_t task)
+{
+    return d->task_comm[task] >= 0 && d->comm_collective[d->task_comm[task]];
+}
+
+static void count_streams(esp_sim_t *sim)
+{
+    const esp_deployment_t *d = sim->d;
+    memset(sim->stream, 0, (size_t)(2 * d->n_classes) * sizeof *sim->stream);
+    memset(sim->busy_ns, 0, (size_t)d->n_classes * sizeof *sim->busy_ns);
+    for (int32_t t = 0; t < d->n_tasks; ++t) {
+        if (d->task_comm[t] >= 0)
+            continue;
+        sim->stream[d->task_class[t]].end++;
+        sim->busy_ns[d->task_class[t]] += sim->ns[t];
+    }
+    for (int32_t c = 0; c < d->n_comms; ++c)
+        for (int32_t i = d->comm_class_offset[c];
+             d->comm_collective[c] && i < d->comm_class_offset[c + 1]; ++i)
+            sim->stream[d->n_classes + d->comm_class[i]].end++;
+}
+
+static void fill_streams(esp_sim_t *sim)
+{
+    const esp_deployment_t *d = sim->d;
+    int32_t from = 0;
+    for (int32_t k = 0; k < 2 * d->n_classes; ++k) {
+        esp_i_stream_t *s = &sim->stream[k];
+        int32_t n = s->end;
+        *s = (esp_i_stream_t){.begin = from, .end = from, .next = from};
+        s->fifo_head = s->fifo_tail = -1;
+        from += n;
+    }
+    for (int32_t p = 0; p < d->n_tasks; ++p) {
+        int32_t t = d->order[p], comm = d->task_comm[t];
+        if (comm < 0) {
+            sim->stream_task[sim->stream[d->task_class[t]].end++] = t;
+        } else if (is_collective(d, t)) {
+            for (int32_t i = d->comm_class_offset[comm]; i < d->comm_class_offset[comm + 1]; ++i)
+                sim->stream_task[sim->stream[d->n_classes + d->comm_class[i]].end++] = t;
+        }
+    }
+    for (int32_t k = 0; k < 2 * d->n_classes; ++k)
+        if (sim->stream[k].begin == sim->stream[k].end)
+            sim->stream[k].step = sim->steps; /* nothing to do, ever */
+}
+
+/* ---- precedence -------------------------------------------------------------------------- */
+
+static void fill_cross(esp_sim_t *sim)
+{
+    const esp_deployment_t *d = sim->d;
+    int32_t *offset = sim->cross_offset;
+    memset(offset, 0, ((size_t)d->n_tasks + 2) * sizeof *offset);
+    for (int32_t i = 0; i < d->n_cross; ++i)
+        offset[d->cross_before[i] + 2]++;
+    for (int32_t t = 0; t < d->n_tasks; ++t)
+        offset[t + 2] += offset[t + 1];
+    for (int32_t i = 0; i < d->n_cross; ++i)
+        sim->cross_after[offset[d->cross_before[i] + 1]++] = d->cross_after[i];
+}
+
+static void fill_pending(esp_sim_t *sim)
+{
+    const esp_deployment_t *d = sim->d;
+    for (int32_t s = 0; s < sim->steps; ++s) {
+        int32_t *pending = sim->pending + (int64_t)s * d->n_tasks;
+        if (d->n_tasks > 0)
+            memcpy(pending, d->n_predecessors, (size_t)d->n_tasks * sizeof *pending);
+        for (int32_t i = 0; s > 0 && i < d->n_cross; ++i)
+            pending[d->cross_after[i]]++;
+    }
+}
+
+/* ---- entry ------------------------------------------------------------------------------- */
+
+static void clear_links(esp_sim_t *sim)
+{
+    size_t links = (size_t)sim->d->cluster->n_links;
+    sim->n_flows = 0;
+    sim->flows_changed = false;
+    sim->flow_next = INT64_MAX;
+    if (sim->opts.links == ESP_LINK_FAIR)
+        memset(sim->link_flows, 0, links * sizeof *sim->link_flows);
+    else
+        memset(sim->link_free, 0, links * sizeof *sim->link_free);
+}
+
+esp_status_t esp_i_sim_setup(esp_sim_t *sim, const esp_deployment_t *d, const esp_sim_opts_t *opts)
+{
+    sim->opts = *opts;
+    sim->d = d;
+    sim->ns = opts->task_ns ? opts->task_ns : d->task_ns;
+    sim->steps = opts->barrier ? 1 : opts->steps;
+    sim->last = sim->steps - 1;
+    sim->now = sim->events = 0;
+    sim->n_dirty = sim->n_heap = sim->n_ready = 0;
+    sim->has_timeline = false;
+    if (!reserve_tasks(sim) || !reserve_rest(sim))
+        return ESP_ERR_NOMEM;
+    memset(sim->step_end, 0, sizeof sim->step_end);
+    count_streams(sim);
+    fill_streams(sim);
+    fill_cross(sim);
+    fill_pending(sim);
+    clear_links(sim);
+    esp_i_memory_reset(sim);
+    return ESP_OK;
+}
+
+/* ---- life cycle -------------------------------------------------------------------------- */
+
+esp_status_t esp_sim_create(const esp_allocator_t *alloc, esp_sim_t **sim_out)
+{
+    esp_allocator_t own = esp_i_allocator(alloc);
+    esp_sim_t *sim = esp_i_alloc_array(&own, 1, sizeof *sim);
+    if (!sim)
+        return ESP_ERR_NOMEM;
+    sim->alloc = own;
+    *sim_out = sim;
+    return ESP_OK;
+}
+
+void esp_sim_destroy(esp_sim_t *sim)
+{
+    if (!sim)
+        return;
+    esp_allocator_t alloc = sim->alloc;
+    void *const arrays[] = {
+        sim->pending, sim->cross_offset, sim->cross_after, sim->stream,     sim->stream_task,
+        sim->dirty,   sim->fifo_next,    sim->heap,        sim->ready,      sim->link_free,
+        sim->flow,    sim->link_weight,  sim->link_used,   sim->link_flows, sim->link_list,
+        sim->hold,    sim->live,         sim->peak,        sim->live_role,  sim->peak_role,
+        sim->busy_ns, sim->start_ns,     sim->end_ns,
+    };
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i)
+        esp_i_free(&alloc, arrays[i]);
+    esp_i_free(&alloc, sim);
+}

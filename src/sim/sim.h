@@ -1,0 +1,140 @@
+/*
+ * State of one simulation, shared by the files of this module.
+ *
+ * An instance is a task in a step: number step * n_tasks + task. Time runs in rounds: all that ends
+ * at an instant is completed first (memory is freed), then whatever has become ready starts, in the
+ * order (position, step). A task of no duration makes another round at the same instant. So nothing
+ * depends on the order in which the event queue yields events of equal time.
+ */
+#ifndef ESP_SIM_INTERNAL_H
+#define ESP_SIM_INTERNAL_H
+
+#include "base/base.h"
+#include "espalier/sim.h"
+
+typedef enum esp_i_event_kind {
+    ESP_I_EVENT_END,     /* a task completes */
+    ESP_I_EVENT_LATENCY, /* fair links: the latency of a movement is over */
+    ESP_I_EVENT_MEMORY /* a committed movement starts: its buffers are allocated; after all ends */
+} esp_i_event_kind_t;
+
+typedef struct esp_i_event {
+    int64_t key; /* time * 4 + kind */
+    int32_t task, step;
+} esp_i_event_t;
+
+/* A class's compute or collective stream: its tasks in the global order, step after step. */
+typedef struct esp_i_stream {
+    int32_t begin, end, next;     /* into stream_task */
+    int32_t step;                 /* of the next task */
+    int32_t fifo_head, fifo_tail; /* fifo: instances that are ready, linked by fifo_next */
+    bool busy, dirty;
+} esp_i_stream_t;
+
+/* A movement or compute task (fifo) that has become ready. */
+typedef struct esp_i_ready {
+    int64_t key; /* position * 16 + step */
+    int32_t task, step;
+} esp_i_ready_t;
+
+/* Memory of one buffer, by root. */
+typedef struct esp_i_hold {
+    int64_t bytes; /* 0: not counted (resident, absent, an alias) */
+    int32_t owner; /* class */
+    int32_t uses;  /* reads and writes still to come; negative: allocated, ~uses to come */
+} esp_i_hold_t;
+
+/* A movement in flight on fair links, after its latency. */
+typedef struct esp_i_flow {
+    double left;  /* nanoseconds of work, at full speed */
+    double speed; /* (0, 1] */
+    double full;  /* bytes per ns on the tightest link at full speed */
+    double tight; /* load of that link */
+    const esp_pattern_t *pattern;
+    int64_t since;  /* `left` is as of this time */
+    int64_t finish; /* at the current speed */
+    int32_t task, step;
+    bool frozen; /* during a solve */
+    double level;
+} esp_i_flow_t;
+
+struct esp_sim {
+    esp_allocator_t alloc;
+    esp_sim_opts_t opts;
+    const esp_deployment_t *d;
+    const int64_t *ns; /* durations: the deployment's or those of the options */
+    int32_t steps, last;
+
+    int64_t now, events;
+    int64_t step_end[ESP_SIM_STEPS_MAX];
+
+    /* precedence */
+    int32_t *pending;                    /* per instance */
+    int32_t *cross_offset, *cross_after; /* CSR over tasks */
+
+    /* streams: compute of class k is stream k, collective is n_classes + k */
+    esp_i_stream_t *stream;
+    int32_t *stream_task;
+    int32_t *dirty;
+    int32_t n_dirty;
+    int32_t *fifo_next; /* per instance */
+
+    esp_i_event_t *heap;
+    int32_t n_heap;
+    esp_i_ready_t *ready;
+    int32_t n_ready;
+
+    /* links */
+    int64_t *link_free; /* exclusive */
+    esp_i_flow_t *flow; /* fair */
+    int32_t n_flows;
+    bool flows_changed;
+    int64_t flow_next;               /* earliest finish; INT64_MAX: none */
+    double *link_weight, *link_used; /* of unfrozen flows; by frozen ones */
+    int32_t *link_flows, *link_list; /* flows in flight per link; links in use during a solve */
+
+    /* memory, in the last step */
+    esp_i_hold_t *hold;             /* per buffer */
+    int64_t *live, *peak;           /* per class: transient bytes; resident and transient */
+    int64_t *live_role, *peak_role; /* timeline: [class][role] */
+
+    int64_t *busy_ns; /* per class */
+    int64_t *start_ns, *end_ns;
+    bool has_timeline; /* the last run kept one */
+
+    /* elements of each array above */
+    struct {
+        int32_t pending, cross_offset, cross_after, stream, stream_task, dirty, fifo_next, heap,
+            ready, link_free, flow, link_weight, link_used, link_flows, link_list, hold, live, peak,
+            live_role, peak_role, busy_ns, start_ns, end_ns;
+    } capacity;
+};
+
+/* Sizes the scratch arrays and fills them for a run. */
+esp_status_t esp_i_sim_setup(esp_sim_t *sim, const esp_deployment_t *d, const esp_sim_opts_t *opts);
+
+/* ---- events (run.c) ---------------------------------------------------------------------- */
+
+void esp_i_sim_push(esp_sim_t *sim, int64_t time, esp_i_event_kind_t kind, int32_t task,
+                    int32_t step);
+
+/* ---- fair links (fair.c) ------------------------------------------------------------------ */
+
+/* Latency first; then, if there is work, a flow. */
+void esp_i_fair_start(esp_sim_t *sim, int32_t task, int32_t step);
+/* The latency is over: adds a flow, or returns false where the movement is complete. */
+bool esp_i_fair_join(esp_sim_t *sim, int32_t task, int32_t step);
+/* Takes out flow number i. */
+void esp_i_fair_leave(esp_sim_t *sim, int32_t i);
+/* New speeds after flows came or went. */
+void esp_i_fair_solve(esp_sim_t *sim);
+
+/* ---- memory (memory.c) -------------------------------------------------------------------- */
+
+void esp_i_memory_reset(esp_sim_t *sim);
+void esp_i_memory_start(esp_sim_t *sim, int32_t task);
+void esp_i_memory_end(esp_sim_t *sim, int32_t task);
+/* Bytes beyond its buffers that a task takes on each device of its classes while it runs. */
+int64_t esp_i_memory_scratch(const esp_deployment_t *d, int32_t task);
+
+#endif
