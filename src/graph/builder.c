@@ -1,5 +1,6 @@
 /* The builder: tensors and ops appended one by one, every shape known as soon as its op is there.
  */
+#include "graph/attr.h"
 #include "graph/build.h"
 
 #include <string.h>
@@ -123,6 +124,25 @@ static bool role_stands_alone(esp_role_t role)
            role == ESP_ROLE_STATE || role == ESP_ROLE_STATISTIC || role == ESP_ROLE_CONSTANT;
 }
 
+static esp_status_t add_tensor(esp_builder_t *builder, const char *name, const void *data,
+                               esp_i_built_tensor_t *tensor, esp_tensor_id_t *tensor_out,
+                               esp_diag_t *diag)
+{
+    if (!role_stands_alone(tensor->role))
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "role %s needs an op that makes the tensor",
+                          esp_role_name(tensor->role));
+    ESP_TRY(check_shape(&tensor->shape, diag));
+    if (data != NULL) {
+        int64_t bytes = esp_i_shape_elements(&tensor->shape) * esp_dtype_bytes(tensor->shape.dtype);
+        void *copy = esp_i_arena_alloc(&builder->arena, esp_i_max_i64(bytes, 1), 1);
+        if (copy == NULL)
+            return esp_i_nomem(diag);
+        memcpy(copy, data, (size_t)bytes);
+        tensor->data = copy;
+    }
+    return append_tensor(builder, name, tensor, tensor_out, diag);
+}
+
 esp_status_t esp_builder_tensor(esp_builder_t *builder, const char *name, esp_role_t role,
                                 esp_dtype_t dtype, int32_t rank, const int64_t *dims,
                                 const void *data, esp_tensor_id_t *tensor_out, esp_diag_t *diag)
@@ -133,25 +153,12 @@ esp_status_t esp_builder_tensor(esp_builder_t *builder, const char *name, esp_ro
         .producer = ESP_NONE,
         .next = ESP_NONE,
     };
-    esp_i_diag_place(diag, "tensor %s", name);
-    if (!role_stands_alone(role))
-        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "role %s needs an op that makes the tensor",
-                          esp_role_name(role));
     for (int32_t i = 0; i < rank && i < ESP_MAX_RANK; i++)
         tensor.shape.dims[i] = dims[i];
-    ESP_TRY(check_shape(&tensor.shape, diag));
-    if (data != NULL) {
-        int64_t bytes = esp_i_shape_elements(&tensor.shape) * esp_dtype_bytes(dtype);
-        void *copy = esp_i_arena_alloc(&builder->arena, bytes, 1);
-        if (copy == NULL)
-            return esp_i_nomem(diag);
-        if (bytes > 0)
-            memcpy(copy, data, (size_t)bytes);
-        tensor.data = copy;
-    }
-    ESP_TRY(append_tensor(builder, name, &tensor, tensor_out, diag));
-    esp_i_diag_place(diag, "%s", "");
-    return ESP_OK;
+    esp_status_t status = add_tensor(builder, name, data, &tensor, tensor_out, diag);
+    if (status != ESP_OK)
+        esp_i_diag_place(diag, "tensor %s", name);
+    return status;
 }
 
 static bool is_tensor(const esp_builder_t *builder, esp_tensor_id_t tensor)
@@ -265,43 +272,66 @@ static bool append_operands(esp_builder_t *builder, int32_t n, const esp_tensor_
     return true;
 }
 
+/* Checks the op and infers its outputs into op->out; appends nothing. */
+static esp_status_t examine(esp_builder_t *builder, esp_i_op_t *op, const esp_tensor_id_t *inputs,
+                            esp_diag_t *diag)
+{
+    const esp_i_kind_t *kind = esp_i_kind(op->kind);
+    ESP_TRY(check_inputs(builder, kind, op->n_in, inputs, diag));
+    ESP_TRY(esp_i_attr_check(op->kind, op->attr, diag));
+    op->n_out = esp_i_kind_outputs(kind, op->attr);
+    esp_assert(op->n_out >= 1 && op->n_out <= ESP_I_MAX_OUT);
+    return infer(builder, kind, op, inputs, diag);
+}
+
+/*
+ * Only memory can fail here; the builder then holds tensors that no op makes, and is good for
+ * nothing but to be destroyed.
+ */
+static esp_status_t append_op(esp_builder_t *builder, esp_i_built_op_t *built, const esp_i_op_t *op,
+                              const esp_tensor_id_t *inputs, const char *name,
+                              const char *const *output_names, esp_tensor_id_t *outputs_out,
+                              esp_diag_t *diag)
+{
+    esp_tensor_id_t made[ESP_I_MAX_OUT];
+    if (built->origin == ESP_NONE)
+        built->origin = builder->ops.count;
+    built->n_in = op->n_in;
+    built->n_out = op->n_out;
+    built->first_in = builder->operands.count;
+    built->first_out = built->first_in + op->n_in;
+    built->name = unique_name(builder, &builder->op_names, name);
+    if (built->name == NULL || !append_operands(builder, op->n_in, inputs))
+        return esp_i_nomem(diag);
+    ESP_TRY(append_outputs(builder, op, built->name, output_names, made, diag));
+    if (!append_operands(builder, op->n_out, made) ||
+        !esp_vec_push(&builder->arena.alloc, &builder->ops, *built))
+        return esp_i_nomem(diag);
+    memcpy(outputs_out, made, (size_t)op->n_out * sizeof *made);
+    return ESP_OK;
+}
+
 esp_status_t esp_i_builder_op(esp_builder_t *builder, esp_op_kind_t kind, const esp_attr_t *attr,
                               int32_t n_inputs, const esp_tensor_id_t *inputs, const char *name,
                               const char *const *output_names, esp_tensor_id_t *outputs_out,
                               esp_diag_t *diag)
 {
+    static const esp_attr_t nothing = {0};
     esp_assert(kind >= 0 && kind < ESP_KIND_COUNT);
-    const esp_i_kind_t *descriptor = esp_i_kind(kind);
-    esp_i_built_op_t built = {.kind = kind, .phase = builder->phase, .origin = builder->origin};
+    /* Unused bytes of the union are whatever the caller's initialiser left: they must not reach
+     * comparison or text. */
+    esp_i_built_op_t built = {.kind = kind,
+                              .phase = builder->phase,
+                              .origin = builder->origin,
+                              .attr = esp_i_attr_clean(kind, attr != NULL ? attr : &nothing)};
     esp_i_shape_t out[ESP_I_MAX_OUT];
-    esp_tensor_id_t made[ESP_I_MAX_OUT];
-    if (attr != NULL)
-        built.attr = *attr;
     esp_i_op_t op = {.kind = kind, .attr = &built.attr, .n_in = n_inputs, .out = out};
-    esp_i_diag_place(diag, "op %s (%s)", name, esp_kind_name(kind));
-    ESP_TRY(check_inputs(builder, descriptor, n_inputs, inputs, diag));
-    op.n_out = esp_i_kind_outputs(descriptor, &built.attr);
-    esp_assert(op.n_out >= 1 && op.n_out <= ESP_I_MAX_OUT);
-    ESP_TRY(infer(builder, descriptor, &op, inputs, diag));
-
-    /* From here only memory can fail; the builder then holds tensors that no op makes, and is good
-     * for nothing but to be destroyed. */
-    if (built.origin == ESP_NONE)
-        built.origin = builder->ops.count;
-    built.n_in = n_inputs;
-    built.n_out = op.n_out;
-    built.first_in = builder->operands.count;
-    built.first_out = built.first_in + n_inputs;
-    built.name = unique_name(builder, &builder->op_names, name);
-    if (built.name == NULL || !append_operands(builder, n_inputs, inputs))
-        return esp_i_nomem(diag);
-    ESP_TRY(append_outputs(builder, &op, built.name, output_names, made, diag));
-    if (!append_operands(builder, op.n_out, made) ||
-        !esp_vec_push(&builder->arena.alloc, &builder->ops, built))
-        return esp_i_nomem(diag);
-    memcpy(outputs_out, made, (size_t)op.n_out * sizeof *made);
-    esp_i_diag_place(diag, "%s", "");
-    return ESP_OK;
+    esp_status_t status = examine(builder, &op, inputs, diag);
+    if (status == ESP_OK)
+        status = append_op(builder, &built, &op, inputs, name, output_names, outputs_out, diag);
+    if (status != ESP_OK)
+        esp_i_diag_place(diag, "op %s (%s)", name, esp_kind_name(kind));
+    return status;
 }
 
 esp_status_t esp_builder_op(esp_builder_t *builder, esp_op_kind_t kind, const esp_attr_t *attr,
