@@ -138,7 +138,7 @@ static esp_status_t string(parser_t *parser, const char **string_out)
     ESP_TRY(expect(parser, '"'));
     const char *close = parser->at;
     while (close < parser->end && *close != '"' && *close != '\n')
-        close += *close == '\\' && close + 1 < parser->end ? 2 : 1;
+        close += *close == '\\' && close + 1 < parser->end && close[1] != '\n' ? 2 : 1;
     if (close >= parser->end || *close != '"')
         return FAIL(parser, "the string is not closed");
     char *out = esp_i_arena_alloc(&parser->arena, close - parser->at + 1, 1), *to = out;
