@@ -95,15 +95,14 @@ typedef struct esp_deployment {
     const int32_t *value_mesh;
     const uint8_t *value_form;   /* esp_form_t of level 0; the other level is REPLICATED */
     const uint8_t *value_share;  /* esp_share_t, for SPLIT */
-    const esp_view_t *value_view; /* for SPLIT; extents are those of one micro-batch */
+    const esp_view_t *value_view; /* for SPLIT: of the whole tensor, all micro-batches */
     const int16_t *value_micro;  /* micro-batch; ESP_NONE: the same for all */
-    const int32_t *value_buffer; /* first buffer: one per class of the mesh, in mesh_class order;
-                                    a class that holds no addend of a PARTIAL has buffer bytes -1 */
+    const int32_t *value_buffer; /* first buffer: one per class of the mesh, in mesh_class order */
 
     /* buffers, per device of the class */
     int32_t n_buffers;
     const int32_t *buffer_value, *buffer_class;
-    const int64_t *buffer_bytes;    /* -1: not there */
+    const int64_t *buffer_bytes;
     const int32_t *buffer_root;     /* the buffer whose memory this is; self otherwise */
     const int32_t *buffer_producer; /* task; ESP_NONE: there before the step */
     const uint8_t *buffer_resident; /* lives between steps: parameters at home, state, literals, inputs */
@@ -161,9 +160,13 @@ ESP_PUBLIC void esp_lowerer_destroy(esp_lowerer_t *lowerer);
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_lower(esp_lowerer_t *lowerer, const esp_strategy_t *strategy,
                                                 const esp_deployment_t **deployment_out, esp_diag_t *diag);
 
-/* The share of device number k (0-based in the mesh) of a value: rows [offset, offset + share) of its view. */
+/*
+ * What device number k (0-based in the mesh) of a value holds: rows [offset, offset + share) of *view_out
+ * of the whole tensor. view extent 0: the whole tensor. A value of one micro-batch that is not SPLIT
+ * holds the rows of that micro-batch. O(devices of the mesh).
+ */
 ESP_PUBLIC void esp_deployment_share(const esp_deployment_t *deployment, int32_t value, int32_t k,
-                                     int64_t *offset_out, int64_t *share_out);
+                                     esp_view_t *view_out, int64_t *offset_out, int64_t *share_out);
 
 /*
  * Packs the transient buffers of every class into an arena (buffer_offset, class_arena_bytes) and adds

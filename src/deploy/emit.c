@@ -1,0 +1,157 @@
+/* Emitting values, buffers and tasks into the growing arrays of a lowerer. */
+#include "deploy/lowerer.h"
+
+#include <string.h>
+
+bool esp_i_resize(const esp_allocator_t *alloc, void *array, int64_t keep, int64_t need, size_t size)
+{
+    void *old;
+    memcpy(&old, array, sizeof old);
+    void *fresh = esp_i_alloc_array(alloc, esp_i_max_i64(need, 1), size);
+    if (!fresh)
+        return false;
+    if (old && keep > 0)
+        memcpy(fresh, old, (size_t)keep * size);
+    esp_i_free(alloc, old);
+    memcpy(array, &fresh, sizeof fresh);
+    return true;
+}
+
+#define GROW(name)                                                                                 \
+    static bool name##_grow(esp_lowerer_t *lw, int64_t more)                                       \
+    {                                                                                              \
+        int64_t need = lw->name.n + more + 1;                                                      \
+        if (need <= lw->name.capacity)                                                             \
+            return true;                                                                           \
+        int64_t capacity = esp_i_max_i64(need, 2 * (int64_t)lw->name.capacity + 256);              \
+        if (capacity > INT32_MAX)                                                                  \
+            return false;                                                                          \
+        const int64_t keep = lw->name.capacity;                                                    \
+        FIELDS(lw->name)                                                                           \
+        lw->name.capacity = (int32_t)capacity;                                                     \
+        return true;                                                                               \
+    }
+#define RESIZE(type, field)                                                                        \
+    if (!esp_i_resize(&lw->alloc, &family->field, keep, capacity, sizeof(type)))                   \
+        return false;
+
+#define FIELDS(x) esp_i_tasks_t *family = &x; ESP_I_TASK_ARRAYS(RESIZE)
+GROW(tasks)
+#undef FIELDS
+#define FIELDS(x) esp_i_values_t *family = &x; ESP_I_VALUE_ARRAYS(RESIZE)
+GROW(values)
+#undef FIELDS
+#define FIELDS(x) esp_i_buffers_t *family = &x; ESP_I_BUFFER_ARRAYS(RESIZE)
+GROW(buffers)
+#undef FIELDS
+#define FIELDS(x) esp_i_comms_t *family = &x; ESP_I_COMM_ARRAYS(RESIZE)
+GROW(comms)
+#undef FIELDS
+
+static bool ids_grow(esp_lowerer_t *lw, esp_i_ids_t *ids, int64_t more)
+{
+    return ids->count + more <= ids->capacity ||
+           esp_i_grow(&lw->alloc, &ids->data, &ids->capacity, ids->count + more, sizeof *ids->data);
+}
+
+bool esp_i_reserve(esp_lowerer_t *lw, int64_t tasks, int64_t values, int64_t operands)
+{
+    int64_t classes = lw->n_classes;
+    return tasks_grow(lw, tasks) && values_grow(lw, values) && buffers_grow(lw, values * classes) &&
+           comms_grow(lw, tasks) && ids_grow(lw, &lw->reads, operands) &&
+           ids_grow(lw, &lw->writes, operands) && ids_grow(lw, &lw->pair_src, tasks) &&
+           ids_grow(lw, &lw->pair_dst, tasks) && ids_grow(lw, &lw->comm_classes, tasks * classes) &&
+           ids_grow(lw, &lw->overwriters, 2 * operands);
+}
+
+int64_t esp_i_tensor_bytes(const esp_lowerer_t *lw, esp_tensor_id_t root)
+{
+    double bytes = lw->cost->tensor_bytes[root];
+    if (lw->micro != ESP_NONE && lw->graph->tensor_batch[root].extent)
+        bytes /= lw->strategy->micro_batches;
+    return (int64_t)bytes;
+}
+
+/* Bytes of one device's buffer. */
+static int64_t buffer_bytes(const esp_lowerer_t *lw, int32_t mesh, int32_t slot, esp_form_t form,
+                            esp_share_t share, int64_t total)
+{
+    const esp_i_local_mesh_t *local = &lw->local.data[mesh];
+    if (form != ESP_FORM_SPLIT)
+        return total;
+    if (share == ESP_SHARE_EVEN)
+        return esp_i_ceil_div(total, esp_i_mesh_of(lw, mesh)->n);
+    double part = (double)lw->mesh_class_units.data[local->class_first + slot] /
+                  (double)local->total_units;
+    return (int64_t)((double)total * part + 0.5);
+}
+
+int32_t esp_i_value_new(esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh, esp_form_t form,
+                        esp_share_t share, esp_view_t view)
+{
+    esp_i_values_t *values = &lw->values;
+    const esp_i_local_mesh_t *local = &lw->local.data[mesh];
+    int32_t value = values->n++;
+    values->tensor[value] = root;
+    values->mesh[value] = mesh;
+    values->form[value] = (uint8_t)form;
+    values->share[value] = (uint8_t)share;
+    values->view[value] = view;
+    values->micro[value] =
+        (int16_t)(lw->facts.tensor_body[root] && lw->micro != ESP_NONE ? lw->micro : ESP_NONE);
+    values->buffer[value] = lw->buffers.n;
+    values->next[value] = lw->tensor_value[root];
+    lw->tensor_value[root] = value;
+    int64_t total = esp_i_tensor_bytes(lw, root);
+    for (int32_t slot = 0; slot < local->n_classes; slot++) {
+        esp_i_buffers_t *buffers = &lw->buffers;
+        int32_t b = buffers->n++;
+        buffers->value[b] = value;
+        buffers->class_[b] = lw->mesh_class.data[local->class_first + slot];
+        buffers->bytes[b] = buffer_bytes(lw, mesh, slot, form, share, total);
+        buffers->root[b] = b;
+        buffers->producer[b] = ESP_NONE;
+        buffers->resident[b] = 0;
+    }
+    return value;
+}
+
+int32_t esp_i_task_new(esp_lowerer_t *lw, esp_task_kind_t kind, esp_mode_t mode, int32_t class_,
+                       int32_t op, int64_t ns)
+{
+    esp_i_tasks_t *tasks = &lw->tasks;
+    int32_t task = tasks->n++;
+    tasks->kind[task] = (uint8_t)kind;
+    tasks->mode[task] = (uint8_t)mode;
+    tasks->class_[task] = class_;
+    tasks->op[task] = op;
+    tasks->micro[task] = (int16_t)lw->micro;
+    tasks->ns[task] = ns;
+    tasks->comm[task] = ESP_NONE;
+    tasks->read_offset[task] = lw->reads.count;
+    tasks->write_offset[task] = lw->writes.count;
+    return task;
+}
+
+void esp_i_task_read(esp_lowerer_t *lw, int32_t buffer)
+{
+    esp_dcheck(lw->reads.count < lw->reads.capacity);
+    lw->reads.data[lw->reads.count++] = buffer;
+}
+
+/* Writing memory that another task made (in-place update, accumulation) is noted for anti-dependencies. */
+void esp_i_task_write(esp_lowerer_t *lw, int32_t task, int32_t buffer)
+{
+    esp_dcheck(lw->writes.count < lw->writes.capacity);
+    lw->writes.data[lw->writes.count++] = buffer;
+    lw->buffers.producer[buffer] = task;
+    if (lw->buffers.root[buffer] != buffer) {
+        lw->overwriters.data[lw->overwriters.count++] = lw->buffers.root[buffer];
+        lw->overwriters.data[lw->overwriters.count++] = task;
+    }
+}
+
+int64_t esp_i_value_total_bytes(const esp_lowerer_t *lw, int32_t value)
+{
+    return esp_i_tensor_bytes(lw, lw->values.tensor[value]);
+}

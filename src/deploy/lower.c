@@ -1,0 +1,650 @@
+/* Lowering: the driver and the ways in which one op becomes tasks. See lowerer.h for the outline. */
+#include "deploy/lowerer.h"
+
+#include <string.h>
+
+typedef struct lowered_op {
+    esp_op_id_t op;
+    int32_t mesh;      /* local */
+    esp_mode_t mode;   /* as carried out */
+    const int32_t *in; /* value per operand; ESP_NONE: absent */
+    const int32_t *out;
+} lowered_op_t;
+
+static const esp_view_t no_view = {0, 0, 0};
+
+/* ---- emitting one op --------------------------------------------------------------------------- */
+
+static double op_part(const esp_lowerer_t *lw, const lowered_op_t *low, int32_t slot)
+{
+    const esp_i_local_mesh_t *local = &lw->local.data[low->mesh];
+    if (low->mode == ESP_MODE_SHARD)
+        return 1.0 / esp_i_mesh_of(lw, low->mesh)->n;
+    if (low->mode == ESP_MODE_BATCH) {
+        double units = (double)lw->mesh_class_units.data[local->class_first + slot];
+        double micro = lw->micro == ESP_NONE ? lw->strategy->micro_batches : 1;
+        return units * micro / (double)lw->graph->batch;
+    }
+    bool rows = lw->micro != ESP_NONE && lw->graph->op_batch[low->op].dim != ESP_NONE;
+    return rows ? 1.0 / lw->strategy->micro_batches : 1.0;
+}
+
+static int32_t buffer_on(const esp_lowerer_t *lw, int32_t value, int32_t class_)
+{
+    return value == ESP_NONE ? ESP_NONE
+                             : lw->values.buffer[value] +
+                                   esp_i_mesh_slot(lw, lw->values.mesh[value], class_);
+}
+
+/* One compute task per class of the mesh. */
+static void emit_compute(esp_lowerer_t *lw, const lowered_op_t *low)
+{
+    const esp_graph_t *g = lw->graph;
+    const esp_i_local_mesh_t local = lw->local.data[low->mesh];
+    int32_t n_in = g->input_offset[low->op + 1] - g->input_offset[low->op];
+    int32_t n_out = g->output_offset[low->op + 1] - g->output_offset[low->op];
+    for (int32_t slot = 0; slot < local.n_classes; slot++) {
+        int32_t class_ = lw->mesh_class.data[local.class_first + slot];
+        int64_t ns = esp_cost_op_ns(lw->cost, low->op, lw->class_type[class_],
+                                    op_part(lw, low, slot), low->mode == ESP_MODE_SHARD);
+        int32_t task = esp_i_task_new(lw, ESP_TASK_COMPUTE, low->mode, class_, low->op, ns);
+        for (int32_t i = 0; i < n_in; i++)
+            esp_i_task_read(lw, buffer_on(lw, low->in[i], class_));
+        for (int32_t i = 0; i < n_out; i++)
+            esp_i_task_write(lw, task, lw->values.buffer[low->out[i]] + slot);
+    }
+}
+
+/* A new version lives in the memory of the old one. */
+static void version_in_place(esp_lowerer_t *lw, int32_t value)
+{
+    esp_tensor_id_t old = lw->facts.previous[lw->values.tensor[value]];
+    if (old == ESP_NONE)
+        return;
+    esp_i_want_t home = {old, lw->values.mesh[value], (esp_form_t)lw->values.form[value],
+                         (esp_share_t)lw->values.share[value], lw->values.view[value]};
+    int32_t from = esp_i_find(lw, home);
+    if (from == ESP_NONE)
+        return;
+    int32_t n = lw->local.data[home.mesh].n_classes;
+    for (int32_t slot = 0; slot < n; slot++) {
+        int32_t b = lw->values.buffer[value] + slot, h = lw->values.buffer[from] + slot;
+        lw->buffers.root[b] = lw->buffers.root[h];
+        lw->buffers.resident[b] = lw->buffers.resident[h];
+    }
+}
+
+static int32_t output_new(esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh, esp_form_t form,
+                          esp_share_t share, esp_view_t view)
+{
+    if (esp_i_mesh_of(lw, mesh)->n == 1)
+        form = ESP_FORM_REPLICATED;
+    if (form != ESP_FORM_SPLIT)
+        view = no_view;
+    int32_t value = esp_i_value_new(lw, root, mesh, form, share, view);
+    version_in_place(lw, value);
+    return value;
+}
+
+/* ---- every device computes the whole -------------------------------------------------------------- */
+
+static esp_status_t lower_whole(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh, esp_diag_t *diag)
+{
+    const esp_graph_t *g = lw->graph;
+    int32_t *in = lw->operand_scratch, n_in = g->input_offset[op + 1] - g->input_offset[op];
+    int32_t *out = in + n_in, n_out = g->output_offset[op + 1] - g->output_offset[op];
+    for (int32_t i = 0; i < n_in; i++) {
+        esp_tensor_id_t root = lw->facts.in[g->input_offset[op] + i].root;
+        in[i] = ESP_NONE;
+        if (root != ESP_NONE) {
+            esp_i_want_t want = {root, mesh, ESP_FORM_REPLICATED, ESP_SHARE_BATCH, no_view};
+            ESP_TRY(esp_i_need(lw, want, op, &in[i], diag));
+        }
+    }
+    for (int32_t i = 0; i < n_out; i++)
+        out[i] = output_new(lw, lw->facts.out[g->output_offset[op] + i].root, mesh,
+                            ESP_FORM_REPLICATED, ESP_SHARE_BATCH, no_view);
+    emit_compute(lw, &(lowered_op_t){op, mesh, ESP_MODE_WHOLE, in, out});
+    return ESP_OK;
+}
+
+/* ---- split by a factor ------------------------------------------------------------------------------ */
+
+static esp_form_t form_of_input(const esp_lowerer_t *lw, esp_bind_t bind)
+{
+    if (bind == ESP_BIND_CARRY)
+        return ESP_FORM_SPLIT;
+    bool addend = bind == ESP_BIND_LOCAL && !lw->strategy->sync_batchnorm;
+    return addend ? ESP_FORM_PARTIAL : ESP_FORM_REPLICATED;
+}
+
+static esp_form_t form_of_output(esp_bind_t bind)
+{
+    if (bind == ESP_BIND_CARRY)
+        return ESP_FORM_SPLIT;
+    return bind == ESP_BIND_SUM ? ESP_FORM_PARTIAL : ESP_FORM_REPLICATED;
+}
+
+/* operands: how each operand is bound, inputs first. */
+static esp_status_t lower_split(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh, esp_mode_t mode,
+                                const esp_i_operand_t *inputs, const esp_i_operand_t *outputs,
+                                esp_diag_t *diag)
+{
+    const esp_graph_t *g = lw->graph;
+    esp_share_t share = mode == ESP_MODE_SHARD ? ESP_SHARE_EVEN : ESP_SHARE_BATCH;
+    int32_t *in = lw->operand_scratch, n_in = g->input_offset[op + 1] - g->input_offset[op];
+    int32_t *out = in + n_in, n_out = g->output_offset[op + 1] - g->output_offset[op];
+    for (int32_t i = 0; i < n_in; i++) {
+        in[i] = ESP_NONE;
+        if (inputs[i].root == ESP_NONE)
+            continue;
+        esp_i_want_t want = {inputs[i].root, mesh, form_of_input(lw, (esp_bind_t)inputs[i].bind),
+                             share, inputs[i].view};
+        ESP_TRY(esp_i_need(lw, want, op, &in[i], diag));
+    }
+    for (int32_t i = 0; i < n_out; i++)
+        out[i] = output_new(lw, outputs[i].root, mesh, form_of_output((esp_bind_t)outputs[i].bind),
+                            share, outputs[i].view);
+    emit_compute(lw, &(lowered_op_t){op, mesh, mode, in, out});
+    return ESP_OK;
+}
+
+static bool can_shard(const esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh)
+{
+    if (!lw->facts.op_shards[op])
+        return false;
+    esp_tensor_id_t root = lw->facts.in[lw->graph->input_offset[op]].root;
+    int32_t n = esp_i_mesh_of(lw, mesh)->n;
+    return n > 1 && lw->graph->tensor_elements[root] >= n;
+}
+
+static void shard_operands(const esp_lowerer_t *lw, esp_op_id_t op, esp_i_operand_t *operands)
+{
+    const esp_graph_t *g = lw->graph;
+    int32_t n_in = g->input_offset[op + 1] - g->input_offset[op];
+    int32_t n_out = g->output_offset[op + 1] - g->output_offset[op];
+    for (int32_t i = 0; i < n_in + n_out; i++) {
+        operands[i] = i < n_in ? lw->facts.in[g->input_offset[op] + i]
+                               : lw->facts.out[g->output_offset[op] + i - n_in];
+        operands[i].view = no_view;
+        operands[i].bind = (int32_t)esp_graph_bind(g, op, lw->facts.op_shard_factor[op], i,
+                                                   &operands[i].view);
+    }
+}
+
+/* ---- sums of addends that lie anywhere ----------------------------------------------------------------- */
+
+/* The value of a tensor whose addends can be summed where they are: a partial, or one on one device. */
+static int32_t addend_value(const esp_lowerer_t *lw, esp_tensor_id_t root)
+{
+    for (int32_t v = lw->tensor_value[root]; v != ESP_NONE; v = lw->values.next[v])
+        if (lw->values.form[v] == ESP_FORM_PARTIAL || esp_i_mesh_of(lw, lw->values.mesh[v])->n == 1)
+            return v;
+    return ESP_NONE;
+}
+
+static bool is_there(const esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh)
+{
+    if (lw->facts.tensor_free[root])
+        return true;
+    for (int32_t v = lw->tensor_value[root]; v != ESP_NONE; v = lw->values.next[v])
+        if (lw->values.form[v] == ESP_FORM_REPLICATED &&
+            esp_i_mesh_contains(lw, lw->values.mesh[v], mesh))
+            return true;
+    return false;
+}
+
+/* Adds values on each class of `mesh`; a class with one addend keeps it (an alias). */
+static void emit_sum(esp_lowerer_t *lw, esp_op_id_t op, int32_t n, const int32_t *addend, int32_t sum)
+{
+    const esp_i_local_mesh_t local = lw->local.data[lw->values.mesh[sum]];
+    for (int32_t slot = 0; slot < local.n_classes; slot++) {
+        int32_t class_ = lw->mesh_class.data[local.class_first + slot], count = 0, only = ESP_NONE;
+        int32_t b = lw->values.buffer[sum] + slot;
+        for (int32_t i = 0; i < n; i++)
+            if (esp_i_mesh_slot(lw, lw->values.mesh[addend[i]], class_) != ESP_NONE) {
+                only = buffer_on(lw, addend[i], class_);
+                count++;
+            }
+        if (count == 1) {
+            lw->buffers.root[b] = lw->buffers.root[only];
+            lw->buffers.producer[b] = lw->buffers.producer[only];
+            continue;
+        }
+        int64_t ns = esp_cost_copy_ns(lw->cost, lw->class_type[class_],
+                                      (double)(count + 1) * (double)lw->buffers.bytes[b]);
+        int32_t task = esp_i_task_new(lw, ESP_TASK_ADD, ESP_MODE_WHOLE, class_, op, ns);
+        for (int32_t i = 0; i < n; i++)
+            if (esp_i_mesh_slot(lw, lw->values.mesh[addend[i]], class_) != ESP_NONE)
+                esp_i_task_read(lw, buffer_on(lw, addend[i], class_));
+        esp_i_task_write(lw, task, b);
+    }
+}
+
+/* P on D1 plus P on D2 is P on their union. *sum_out: the value, of the op's output. */
+static esp_status_t sum_in_place(esp_lowerer_t *lw, esp_op_id_t op, int32_t n, const int32_t *addend,
+                                 int32_t *sum_out, esp_diag_t *diag)
+{
+    int32_t mesh = lw->values.mesh[addend[0]];
+    for (int32_t i = 1; i < n; i++)
+        if ((mesh = esp_i_mesh_union(lw, mesh, lw->values.mesh[addend[i]])) == ESP_NONE)
+            return esp_i_nomem(diag);
+    *sum_out = output_new(lw, lw->facts.out[lw->graph->output_offset[op]].root, mesh,
+                          ESP_FORM_PARTIAL, ESP_SHARE_BATCH, no_view);
+    emit_sum(lw, op, n, addend, *sum_out);
+    return ESP_OK;
+}
+
+/*
+ * An n-ary sum that the batch does not split: gradients of a parameter with several uses, norms. What
+ * is whole on `mesh` already is kept apart from the addends elsewhere, which are summed where they are
+ * and resolved once.
+ */
+static esp_status_t lower_sum(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh, esp_mode_t mode,
+                              bool *done_out, esp_diag_t *diag)
+{
+    const esp_graph_t *g = lw->graph;
+    int32_t n = g->input_offset[op + 1] - g->input_offset[op], apart = 0, there = 0;
+    int32_t *addend = lw->operand_scratch, *whole = addend + n;
+    for (int32_t i = 0; i < n; i++) {
+        esp_tensor_id_t root = lw->facts.in[g->input_offset[op] + i].root;
+        int32_t value = is_there(lw, root, mesh) ? ESP_NONE : addend_value(lw, root);
+        if (value != ESP_NONE)
+            addend[apart++] = value;
+        else
+            whole[there++] = root;
+    }
+    *done_out = apart > 0 && (apart > 1 || (there == 0 && mode == ESP_MODE_BATCH));
+    if (!*done_out)
+        return ESP_OK;
+    int32_t sum;
+    ESP_TRY(sum_in_place(lw, op, apart, addend, &sum, diag));
+    if (there == 0 && mode == ESP_MODE_BATCH)
+        return ESP_OK;
+    esp_tensor_id_t out = lw->facts.out[g->output_offset[op]].root;
+    esp_i_want_t want = {out, mesh, ESP_FORM_REPLICATED, ESP_SHARE_BATCH, no_view};
+    ESP_TRY(esp_i_need(lw, want, op, &sum, diag));
+    if (there == 0)
+        return ESP_OK;
+    for (int32_t i = 0; i < there; i++) {
+        want.root = whole[i];
+        ESP_TRY(esp_i_need(lw, want, op, &whole[i], diag));
+    }
+    whole[there] = sum;
+    lw->tensor_value[out] = ESP_NONE; /* the partial sums are no value of the output */
+    int32_t total = output_new(lw, out, mesh, ESP_FORM_REPLICATED, ESP_SHARE_BATCH, no_view);
+    emit_sum(lw, op, there + 1, whole, total);
+    return ESP_OK;
+}
+
+/* ---- partials through linear ops -------------------------------------------------------------------------- */
+
+/*
+ * If all partial inputs lie on one mesh and make up a whole linear set, the op runs on each addend:
+ * *mesh_out is where; else ESP_NONE.
+ */
+static int32_t linear_mesh(const esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh)
+{
+    const esp_graph_t *g = lw->graph;
+    uint64_t partial = 0;
+    int32_t at = ESP_NONE, n = g->input_offset[op + 1] - g->input_offset[op];
+    for (int32_t i = 0; i < n && g->linear_offset[op] < g->linear_offset[op + 1]; i++) {
+        esp_tensor_id_t root = lw->facts.in[g->input_offset[op] + i].root;
+        if (root == ESP_NONE || is_there(lw, root, mesh))
+            continue;
+        int32_t v = lw->tensor_value[root];
+        while (v != ESP_NONE && lw->values.form[v] != ESP_FORM_PARTIAL)
+            v = lw->values.next[v];
+        if (v == ESP_NONE)
+            continue;
+        if ((at != ESP_NONE && at != lw->values.mesh[v]) || i > 62)
+            return ESP_NONE;
+        at = lw->values.mesh[v];
+        partial |= (uint64_t)1 << i;
+    }
+    uint64_t all = n > 63 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1;
+    for (int32_t l = g->linear_offset[op]; l < g->linear_offset[op + 1] && partial; l++)
+        if ((g->linear_mask[l] & all) == partial)
+            return at;
+    return ESP_NONE;
+}
+
+static esp_status_t lower_linear(esp_lowerer_t *lw, esp_op_id_t op, int32_t at, esp_diag_t *diag)
+{
+    const esp_graph_t *g = lw->graph;
+    int32_t *in = lw->operand_scratch, n_in = g->input_offset[op + 1] - g->input_offset[op];
+    int32_t *out = in + n_in, n_out = g->output_offset[op + 1] - g->output_offset[op];
+    for (int32_t i = 0; i < n_in; i++) {
+        esp_tensor_id_t root = lw->facts.in[g->input_offset[op] + i].root;
+        in[i] = ESP_NONE;
+        if (root == ESP_NONE)
+            continue;
+        esp_i_want_t want = {root, at, ESP_FORM_PARTIAL, ESP_SHARE_BATCH, no_view};
+        if ((in[i] = esp_i_find(lw, want)) != ESP_NONE)
+            continue;
+        want.form = ESP_FORM_REPLICATED;
+        ESP_TRY(esp_i_need(lw, want, op, &in[i], diag));
+    }
+    for (int32_t i = 0; i < n_out; i++)
+        out[i] = output_new(lw, lw->facts.out[g->output_offset[op] + i].root, at, ESP_FORM_PARTIAL,
+                            ESP_SHARE_BATCH, no_view);
+    emit_compute(lw, &(lowered_op_t){op, at, ESP_MODE_WHOLE, in, out});
+    return ESP_OK;
+}
+
+/* ---- one op --------------------------------------------------------------------------------------------------- */
+
+static esp_status_t lower_batch(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh, esp_diag_t *diag)
+{
+    const esp_graph_t *g = lw->graph;
+    if (g->op_batch[op].dim != ESP_NONE) {
+        if (esp_i_mesh_of(lw, mesh)->n == 1)
+            return lower_whole(lw, op, mesh, diag);
+        return lower_split(lw, op, mesh, ESP_MODE_BATCH, lw->facts.in + g->input_offset[op],
+                           lw->facts.out + g->output_offset[op], diag);
+    }
+    int32_t at = linear_mesh(lw, op, mesh);
+    return at != ESP_NONE ? lower_linear(lw, op, at, diag) : lower_whole(lw, op, mesh, diag);
+}
+
+static esp_status_t lower_op(esp_lowerer_t *lw, esp_op_id_t op, esp_diag_t *diag)
+{
+    int32_t mesh = lw->spec_local[lw->strategy->op_mesh[op]];
+    esp_mode_t mode = (esp_mode_t)lw->strategy->op_mode[op];
+    int64_t operands = lw->facts.max_operands + 1, classes = lw->n_classes;
+    if (!esp_i_reserve(lw, operands * (3 + 3 * classes) + 2 * classes, 4 * operands + 4,
+                       operands * (6 * classes + 6) + 8 * classes * operands))
+        return esp_i_nomem(diag);
+    if (lw->facts.op_is_add[op] && lw->graph->op_batch[op].dim == ESP_NONE) {
+        bool done;
+        ESP_TRY(lower_sum(lw, op, mesh, mode, &done, diag));
+        if (done)
+            return ESP_OK;
+    }
+    if (mode == ESP_MODE_SHARD && can_shard(lw, op, mesh)) {
+        esp_i_operand_t *operand = lw->shard_scratch;
+        shard_operands(lw, op, operand);
+        int32_t n_in = lw->graph->input_offset[op + 1] - lw->graph->input_offset[op];
+        return lower_split(lw, op, mesh, ESP_MODE_SHARD, operand, operand + n_in, diag);
+    }
+    if (mode == ESP_MODE_BATCH)
+        return lower_batch(lw, op, mesh, diag);
+    return lower_whole(lw, op, mesh, diag);
+}
+
+/* ---- the step -------------------------------------------------------------------------------------------------- */
+
+/* A parameter and its state live where and as their update computes them. */
+static esp_status_t homes_make(esp_lowerer_t *lw, esp_diag_t *diag)
+{
+    const esp_graph_t *g = lw->graph;
+    for (int32_t i = 0; i < lw->facts.n_updated; i++) {
+        esp_tensor_id_t t = lw->facts.updated[i];
+        esp_op_id_t op = g->tensor_producer[g->tensor_root[g->tensor_next[t]]];
+        int32_t mesh = lw->spec_local[lw->strategy->op_mesh[op]];
+        esp_i_want_t home = {t, mesh, ESP_FORM_REPLICATED, ESP_SHARE_BATCH, no_view};
+        if (!esp_i_reserve(lw, 1, 1, 1))
+            return esp_i_nomem(diag);
+        if (lw->strategy->op_mode[op] == ESP_MODE_SHARD && can_shard(lw, op, mesh)) {
+            shard_operands(lw, op, lw->shard_scratch);
+            for (int32_t k = 0; k < g->input_offset[op + 1] - g->input_offset[op]; k++)
+                if (lw->shard_scratch[k].root == t &&
+                    lw->shard_scratch[k].bind == ESP_BIND_CARRY) {
+                    home.form = ESP_FORM_SPLIT;
+                    home.share = ESP_SHARE_EVEN;
+                    home.view = lw->shard_scratch[k].view;
+                }
+        }
+        int32_t value = output_new(lw, t, mesh, home.form, home.share, home.view);
+        for (int32_t b = lw->values.buffer[value]; b < lw->buffers.n; b++)
+            lw->buffers.resident[b] = 1;
+    }
+    return ESP_OK;
+}
+
+/* Adds what this micro-batch made of each accumulated tensor to the sum so far, in its memory. */
+static esp_status_t accumulate(esp_lowerer_t *lw, esp_diag_t *diag)
+{
+    for (int32_t i = 0; i < lw->facts.n_accumulated; i++) {
+        esp_tensor_id_t t = lw->facts.accumulated[i];
+        int32_t made = lw->tensor_value[t], sum = lw->tensor_sum[t];
+        while (made != ESP_NONE && lw->values.next[made] != ESP_NONE)
+            made = lw->values.next[made]; /* the first value: as the op made it */
+        if (made == ESP_NONE)
+            continue;
+        if (lw->micro == 0) {
+            lw->tensor_sum[t] = made;
+            continue;
+        }
+        if (!esp_i_reserve(lw, lw->n_classes, 1, 4 * (int64_t)lw->n_classes))
+            return esp_i_nomem(diag);
+        int32_t total = esp_i_value_new(lw, t, lw->values.mesh[sum], (esp_form_t)lw->values.form[sum],
+                                        (esp_share_t)lw->values.share[sum], lw->values.view[sum]);
+        for (int32_t slot = 0; slot < lw->local.data[lw->values.mesh[sum]].n_classes; slot++)
+            lw->buffers.root[lw->values.buffer[total] + slot] =
+                lw->buffers.root[lw->values.buffer[sum] + slot];
+        int32_t addend[2] = {sum, made};
+        emit_sum(lw, lw->graph->tensor_producer[t], 2, addend, total);
+        lw->tensor_sum[t] = total;
+    }
+    return ESP_OK;
+}
+
+static void body_values_clear(esp_lowerer_t *lw)
+{
+    for (esp_tensor_id_t t = 0; t < lw->graph->n_tensors; t++)
+        if (lw->facts.tensor_body[t])
+            lw->tensor_value[t] = ESP_NONE;
+}
+
+/* After the last micro-batch an accumulated tensor is its sum. */
+static void sums_publish(esp_lowerer_t *lw)
+{
+    for (int32_t i = 0; i < lw->facts.n_accumulated; i++) {
+        esp_tensor_id_t t = lw->facts.accumulated[i];
+        if ((lw->tensor_value[t] = lw->tensor_sum[t]) == ESP_NONE)
+            continue;
+        lw->values.next[lw->tensor_sum[t]] = ESP_NONE;
+        lw->values.micro[lw->tensor_sum[t]] = ESP_NONE;
+    }
+}
+
+static esp_status_t lower_stage(esp_lowerer_t *lw, bool (*wanted)(const esp_lowerer_t *, esp_op_id_t),
+                                esp_diag_t *diag)
+{
+    for (esp_op_id_t op = 0; op < lw->graph->n_ops; op++)
+        if (wanted(lw, op))
+            ESP_TRY(lower_op(lw, op, diag));
+    return ESP_OK;
+}
+
+static bool op_is_forward_or_backward(const esp_lowerer_t *lw, esp_op_id_t op)
+{
+    return lw->facts.op_stage[op] == ESP_I_OP_BODY || lw->facts.op_stage[op] == ESP_I_OP_ONCE;
+}
+
+static bool op_runs_once(const esp_lowerer_t *lw, esp_op_id_t op)
+{
+    return lw->facts.op_stage[op] == ESP_I_OP_ONCE ||
+           (lw->facts.op_stage[op] == ESP_I_OP_BODY && lw->facts.op_once[op]);
+}
+
+static bool op_is_body(const esp_lowerer_t *lw, esp_op_id_t op)
+{
+    return lw->facts.op_stage[op] == ESP_I_OP_BODY;
+}
+
+static bool op_is_update(const esp_lowerer_t *lw, esp_op_id_t op)
+{
+    return lw->facts.op_stage[op] == ESP_I_OP_UPDATE;
+}
+
+static esp_status_t lower_body(esp_lowerer_t *lw, esp_diag_t *diag)
+{
+    if (lw->strategy->micro_batches == 1)
+        return lower_stage(lw, op_is_forward_or_backward, diag);
+    ESP_TRY(lower_stage(lw, op_runs_once, diag));
+    for (lw->micro = 0; lw->micro < lw->strategy->micro_batches; lw->micro++) {
+        body_values_clear(lw);
+        ESP_TRY(lower_stage(lw, op_is_body, diag));
+        ESP_TRY(accumulate(lw, diag));
+    }
+    lw->micro = ESP_NONE;
+    sums_publish(lw);
+    return ESP_OK;
+}
+
+static esp_status_t strategy_check(const esp_lowerer_t *lw, const esp_strategy_t *strategy,
+                                   esp_diag_t *diag)
+{
+    const esp_graph_t *g = lw->graph;
+    int32_t m = strategy->micro_batches;
+    if (m < 1 || m > INT16_MAX || (m > 1 && g->batch % m != 0))
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT,
+                          "%d micro-batches do not divide the batch of %lld", m,
+                          (long long)g->batch);
+    if (m > 1 && lw->facts.micro_obstacle != ESP_NONE)
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT,
+                          "micro-batches are not exact: op %s couples the samples of a batch",
+                          g->op_name[lw->facts.micro_obstacle]);
+    if (m > 1 && strategy->sync_batchnorm)
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT,
+                          "synchronised BatchNorm cannot see all micro-batches at once");
+    if (strategy->n_meshes < 1)
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "the strategy has no mesh");
+    return ESP_OK;
+}
+
+static void call_reset(esp_lowerer_t *lw, const esp_strategy_t *strategy)
+{
+    lw->strategy = strategy;
+    lw->micro = ESP_NONE;
+    lw->tasks.n = lw->values.n = lw->buffers.n = lw->comms.n = 0;
+    lw->reads.count = lw->writes.count = lw->pair_src.count = lw->pair_dst.count = 0;
+    lw->comm_classes.count = lw->overwriters.count = 0;
+    lw->extra_before.count = lw->extra_after.count = 0;
+    lw->cross_before.count = lw->cross_after.count = 0;
+    for (esp_tensor_id_t t = 0; t < lw->graph->n_tensors; t++)
+        lw->tensor_value[t] = lw->tensor_sum[t] = ESP_NONE;
+}
+
+esp_status_t esp_lower(esp_lowerer_t *lw, const esp_strategy_t *strategy,
+                       const esp_deployment_t **deployment_out, esp_diag_t *diag)
+{
+    ESP_TRY(strategy_check(lw, strategy, diag));
+    call_reset(lw, strategy);
+    ESP_TRY(esp_i_mesh_prepare(lw, diag));
+    ESP_TRY(homes_make(lw, diag));
+    ESP_TRY(lower_body(lw, diag));
+    ESP_TRY(esp_i_reduce_gradients(lw, diag));
+    ESP_TRY(lower_stage(lw, op_is_update, diag));
+    ESP_TRY(esp_i_finish(lw, diag));
+    ESP_TRY(esp_i_order(lw, diag));
+    *deployment_out = &lw->d;
+    return ESP_OK;
+}
+
+/* ---- life cycle --------------------------------------------------------------------------------------------------- */
+
+static bool lowerer_alloc(esp_lowerer_t *lw)
+{
+    const esp_allocator_t *alloc = &lw->alloc;
+    int64_t devices = lw->cluster->n_devices, tensors = lw->graph->n_tensors;
+    return (lw->device_class = esp_i_alloc_array(alloc, devices, sizeof *lw->device_class)) &&
+           (lw->class_type = esp_i_alloc_array(alloc, devices, sizeof *lw->class_type)) &&
+           (lw->class_size = esp_i_alloc_array(alloc, devices, sizeof *lw->class_size)) &&
+           (lw->class_offset = esp_i_alloc_array(alloc, devices + 1, sizeof *lw->class_offset)) &&
+           (lw->class_device = esp_i_alloc_array(alloc, devices, sizeof *lw->class_device)) &&
+           (lw->class_resident = esp_i_alloc_array(alloc, devices, sizeof *lw->class_resident)) &&
+           (lw->class_arena = esp_i_alloc_array(alloc, devices, sizeof *lw->class_arena)) &&
+           (lw->device_scratch = esp_i_alloc_array(alloc, devices, sizeof *lw->device_scratch)) &&
+           (lw->units_scratch = esp_i_alloc_array(alloc, devices, sizeof *lw->units_scratch)) &&
+           (lw->tensor_value = esp_i_alloc_array(alloc, tensors, sizeof *lw->tensor_value)) &&
+           (lw->tensor_sum = esp_i_alloc_array(alloc, tensors, sizeof *lw->tensor_sum)) &&
+           (lw->operand_scratch = esp_i_alloc_array(alloc, 2 * (int64_t)lw->facts.max_operands + 4,
+                                                    sizeof *lw->operand_scratch)) &&
+           (lw->shard_scratch = esp_i_alloc_array(alloc, lw->facts.max_operands + 1,
+                                                  sizeof *lw->shard_scratch));
+}
+
+esp_status_t esp_lowerer_create(const esp_cost_t *cost, const esp_allocator_t *alloc_or_null,
+                                esp_lowerer_t **lowerer_out, esp_diag_t *diag)
+{
+    esp_allocator_t alloc = esp_i_allocator(alloc_or_null);
+    esp_lowerer_t *lw = esp_i_alloc_array(&alloc, 1, sizeof *lw);
+    if (!lw)
+        return esp_i_nomem(diag);
+    lw->alloc = alloc;
+    lw->cost = cost;
+    lw->graph = cost->graph;
+    lw->cluster = cost->cluster;
+    esp_i_arena_init(&lw->arena, &alloc);
+    esp_status_t status = esp_i_facts_find(lw, diag);
+    if (status == ESP_OK && (!lowerer_alloc(lw) || esp_i_order_init(lw) != ESP_OK))
+        status = esp_i_nomem(diag);
+    if (status != ESP_OK) {
+        esp_lowerer_destroy(lw);
+        return status;
+    }
+    *lowerer_out = lw;
+    return ESP_OK;
+}
+
+static void families_free(esp_lowerer_t *lw)
+{
+    const esp_allocator_t *alloc = &lw->alloc;
+#define FREE(type, field) esp_i_free(alloc, family->field);
+    {
+        esp_i_tasks_t *family = &lw->tasks;
+        ESP_I_TASK_ARRAYS(FREE)
+    }
+    {
+        esp_i_values_t *family = &lw->values;
+        ESP_I_VALUE_ARRAYS(FREE)
+    }
+    {
+        esp_i_buffers_t *family = &lw->buffers;
+        ESP_I_BUFFER_ARRAYS(FREE)
+    }
+    {
+        esp_i_comms_t *family = &lw->comms;
+        ESP_I_COMM_ARRAYS(FREE)
+    }
+#undef FREE
+}
+
+void esp_lowerer_destroy(esp_lowerer_t *lw)
+{
+    if (!lw)
+        return;
+    esp_allocator_t alloc = lw->alloc;
+    for (int32_t i = 0; i < lw->pattern_slots; i++)
+        if (lw->patterns[i]) {
+            for (int32_t k = 0; k < lw->patterns[i]->count; k++)
+                esp_pattern_release(&lw->patterns[i]->pattern[k], &alloc);
+            esp_i_free(&alloc, lw->patterns[i]);
+        }
+    families_free(lw);
+    void *blocks[] = {lw->patterns,      lw->mesh_slots,       lw->spec_local,
+                      lw->mesh_slot_of,  lw->device_class,     lw->class_type,
+                      lw->class_size,    lw->class_offset,     lw->class_device,
+                      lw->class_resident, lw->class_arena,     lw->device_scratch,
+                      lw->units_scratch, lw->tensor_value,     lw->tensor_sum,
+                      lw->operand_scratch, lw->shard_scratch,  lw->d_mesh_offset,
+                      lw->d_mesh_device, lw->d_mesh_class_offset, lw->d_mesh_units,
+                      lw->buffer_offset, lw->successor_offset, lw->successor,
+                      lw->n_predecessors, lw->order_ids,       lw->position};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        esp_i_free(&alloc, blocks[i]);
+    esp_i_ids_t *ids[] = {&lw->mesh_class,   &lw->reads,        &lw->writes,      &lw->pair_src,
+                          &lw->pair_dst,     &lw->comm_classes, &lw->extra_before, &lw->extra_after,
+                          &lw->cross_before, &lw->cross_after,  &lw->overwriters};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        esp_vec_free(&alloc, ids[i]);
+    esp_vec_free(&alloc, &lw->local);
+    esp_vec_free(&alloc, &lw->mesh_class_units);
+    esp_vec_free(&alloc, &lw->meshes);
+    esp_i_order_fini(lw);
+    esp_i_arena_fini(&lw->arena);
+    esp_i_free(&alloc, lw);
+}
