@@ -14,11 +14,12 @@
 extern "C" {
 #endif
 
-/* ---- ops -------------------------------------------------------------------------------------- */
+/* ---- ops --------------------------------------------------------------------------------------
+ */
 
 /*
- * Roofline: launch + ramp + max(flops / (peak * e_family), bytes / (bandwidth * e_memory)), with the
- * efficiencies of docs/cost.md. bytes: every operand read or written once, at its stored size.
+ * Roofline: launch + ramp + max(flops / (peak * e_family), bytes / (bandwidth * e_memory)), with
+ * the efficiencies of docs/cost.md. bytes: every operand read or written once, at its stored size.
  *
  * Storage by precision: fp32 and tf32 store everything as in the graph; fp16 and bf16 store float32
  * activations, their gradients and a working copy of parameters in two bytes, parameters (master
@@ -33,11 +34,13 @@ typedef struct esp_cost {
     /* Per op. Under its own factor (op_batch for a batch split) a share w of b units takes
      * flops * w / b and split_bytes * w / b + whole_bytes. */
     const double *op_flops;
-    const double *op_split_bytes;  /* operands that carry op_batch */
-    const double *op_whole_bytes;  /* the others; all of them if op_batch is NONE */
-    const double *op_workspace_bytes; /* scratch memory while the whole op runs; scales with w / b */
-    const double *tensor_bytes;    /* stored size under the precision */
-    const double *tensor_working_bytes; /* beside it: working copy of a parameter in two bytes; else 0 */
+    const double *op_split_bytes; /* operands that carry op_batch */
+    const double *op_whole_bytes; /* the others; all of them if op_batch is NONE */
+    const double
+        *op_workspace_bytes;    /* scratch memory while the whole op runs; scales with w / b */
+    const double *tensor_bytes; /* stored size under the precision */
+    const double
+        *tensor_working_bytes; /* beside it: working copy of a parameter in two bytes; else 0 */
 
     /* Per (device type, family): nanoseconds per flop and per byte, and the constant part. Index
      * type * ESP_FAMILY_COUNT + family. */
@@ -45,10 +48,11 @@ typedef struct esp_cost {
     const double *constant_ns;
 } esp_cost_t;
 
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_cost_create(const esp_graph_t *graph, const esp_cluster_t *cluster,
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_cost_create(const esp_graph_t *graph,
+                                                      const esp_cluster_t *cluster,
                                                       esp_precision_t precision,
-                                                      const esp_allocator_t *alloc, esp_cost_t **cost_out,
-                                                      esp_diag_t *diag);
+                                                      const esp_allocator_t *alloc,
+                                                      esp_cost_t **cost_out, esp_diag_t *diag);
 ESP_PUBLIC void esp_cost_destroy(esp_cost_t *cost);
 
 /*
@@ -61,7 +65,8 @@ ESP_PUBLIC int64_t esp_cost_op_ns(const esp_cost_t *cost, esp_op_id_t op, int32_
 /* A memory-bound step (local sum, slice, copy) that moves `bytes` in all. O(1). */
 ESP_PUBLIC int64_t esp_cost_copy_ns(const esp_cost_t *cost, int32_t type, double bytes);
 
-/* ---- transfers and collectives ------------------------------------------------------------------ */
+/* ---- transfers and collectives ------------------------------------------------------------------
+ */
 
 /*
  * What moves. D and E are lists of devices; shares are fractions of the tensor per device.
@@ -93,8 +98,12 @@ typedef enum esp_comm {
 } esp_comm_t;
 ESP_PUBLIC const char *esp_comm_name(esp_comm_t comm);
 
-typedef enum esp_algorithm { ESP_ALGORITHM_DIRECT, ESP_ALGORITHM_RING, ESP_ALGORITHM_TREE,
-                             ESP_ALGORITHM_TWO_LEVEL } esp_algorithm_t;
+typedef enum esp_algorithm {
+    ESP_ALGORITHM_DIRECT,
+    ESP_ALGORITHM_RING,
+    ESP_ALGORITHM_TREE,
+    ESP_ALGORITHM_TWO_LEVEL
+} esp_algorithm_t;
 
 typedef struct esp_place {
     int32_t n;
@@ -103,21 +112,20 @@ typedef struct esp_place {
 } esp_place_t;
 
 /*
- * One way to carry out a movement: how many bytes each link carries per byte of the tensor, and what
- * does not depend on the size. The movement of S bytes alone takes
- *     latency_ns + S * ns_per_byte.
- * Each byte crosses a boundary between device groups once per destination group.
+ * One way to carry out a movement: how many bytes each link carries per byte of the tensor, and
+ * what does not depend on the size. The movement of S bytes alone takes latency_ns + S *
+ * ns_per_byte. Each byte crosses a boundary between device groups once per destination group.
  */
 typedef struct esp_pattern {
     esp_comm_t comm;
     esp_algorithm_t algorithm;
     int32_t n_links;
-    const int32_t *link;   /* ascending */
-    const double *load;    /* bytes on the link per byte of the tensor, > 0 */
-    double ns_per_byte;    /* max over links of load / bandwidth, or of the ring's slowest step */
+    const int32_t *link; /* ascending */
+    const double *load;  /* bytes on the link per byte of the tensor, > 0 */
+    double ns_per_byte;  /* max over links of load / bandwidth, or of the ring's slowest step */
     int64_t latency_ns;
-    double total_load;     /* sum of loads: bytes on all links per byte of the tensor */
-    double staging;        /* receive buffer per byte of the tensor on a member, beyond the result */
+    double total_load; /* sum of loads: bytes on all links per byte of the tensor */
+    double staging;    /* receive buffer per byte of the tensor on a member, beyond the result */
 } esp_pattern_t;
 
 /*
@@ -126,11 +134,9 @@ typedef struct esp_pattern {
  * The cheapest for a size is found by latency_ns + S * ns_per_byte, ties to the earlier one.
  */
 #define ESP_PATTERN_MAX 4
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_pattern_find(const esp_cluster_t *cluster, esp_comm_t comm,
-                                                       const esp_place_t *from, const esp_place_t *to,
-                                                       const esp_allocator_t *alloc,
-                                                       esp_pattern_t patterns_out[ESP_PATTERN_MAX],
-                                                       int32_t *count_out);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_pattern_find(
+    const esp_cluster_t *cluster, esp_comm_t comm, const esp_place_t *from, const esp_place_t *to,
+    const esp_allocator_t *alloc, esp_pattern_t patterns_out[ESP_PATTERN_MAX], int32_t *count_out);
 ESP_PUBLIC void esp_pattern_release(esp_pattern_t *pattern, const esp_allocator_t *alloc);
 
 #ifdef __cplusplus

@@ -1,9 +1,10 @@
 /*
  * espalier/deploy.h: strategies, forms, and the deployment that lowering makes of them.
  *
- * (training graph, cluster, cost model) -> esp_lowerer_t; (strategy) -> esp_deployment_t: what every
- * device and link does in one step, in one global order. The simulator and the executor consume the
- * same deployment. See docs/deploy.md for the rules (DESIGN: forms, reshards, homes, exactness).
+ * (training graph, cluster, cost model) -> esp_lowerer_t; (strategy) -> esp_deployment_t: what
+ * every device and link does in one step, in one global order. The simulator and the executor
+ * consume the same deployment. See docs/deploy.md for the rules (DESIGN: forms, reshards, homes,
+ * exactness).
  */
 #ifndef ESPALIER_DEPLOY_H
 #define ESPALIER_DEPLOY_H
@@ -14,21 +15,23 @@
 extern "C" {
 #endif
 
-/* ---- strategies --------------------------------------------------------------------------------- */
+/* ---- strategies ---------------------------------------------------------------------------------
+ */
 
 /*
  * How one op runs on its mesh.
- * BATCH  splits the batch factor over the devices by the shares of the mesh; an op that the batch does
- *        not reach passes partial inputs through if it is linear in them, else every device computes it
- * WHOLE  every device of the mesh computes the whole op (duplicate; a single device; parameter server)
- * SHARD  an element-wise op (optimizer update) splits its elements evenly (sharded optimizer)
+ * BATCH  splits the batch factor over the devices by the shares of the mesh; an op that the batch
+ * does not reach passes partial inputs through if it is linear in them, else every device computes
+ * it WHOLE  every device of the mesh computes the whole op (duplicate; a single device; parameter
+ * server) SHARD  an element-wise op (optimizer update) splits its elements evenly (sharded
+ * optimizer)
  */
 typedef enum esp_mode { ESP_MODE_BATCH, ESP_MODE_WHOLE, ESP_MODE_SHARD } esp_mode_t;
 
 /*
- * A mesh as a strategy names it: devices, ascending, and the weight of each (> 0) in the batch; shares
- * of b units are the largest-remainder apportionment of b by weight. A device whose share is 0 leaves
- * the mesh.
+ * A mesh as a strategy names it: devices, ascending, and the weight of each (> 0) in the batch;
+ * shares of b units are the largest-remainder apportionment of b by weight. A device whose share is
+ * 0 leaves the mesh.
  */
 typedef struct esp_mesh_spec {
     int32_t n;
@@ -40,16 +43,18 @@ typedef struct esp_mesh_spec {
 typedef struct esp_strategy {
     int32_t n_meshes;
     const esp_mesh_spec_t *mesh;
-    const int32_t *op_mesh;  /* per op: index into mesh */
-    const uint8_t *op_mode;  /* per op: esp_mode_t */
-    int32_t micro_batches;   /* >= 1; must divide the batch */
-    int64_t bucket_bytes;    /* gradients are reduced together up to this size; 0: each alone */
-    int32_t sync_batchnorm;  /* reduce BatchNorm statistics (exact) or not (the custom) */
+    const int32_t *op_mesh; /* per op: index into mesh */
+    const uint8_t *op_mode; /* per op: esp_mode_t */
+    int32_t micro_batches;  /* >= 1; must divide the batch */
+    int64_t bucket_bytes;   /* gradients are reduced together up to this size; 0: each alone */
+    int32_t sync_batchnorm; /* reduce BatchNorm statistics (exact) or not (the custom) */
 } esp_strategy_t;
 
-/* ---- deployments ---------------------------------------------------------------------------------- */
+/* ---- deployments
+ * ---------------------------------------------------------------------------------- */
 
-/* How a tensor lies on a mesh. A form has one entry per mesh level; this version makes one level. */
+/* How a tensor lies on a mesh. A form has one entry per mesh level; this version makes one level.
+ */
 #define ESP_MESH_LEVELS 2
 typedef enum esp_form { ESP_FORM_REPLICATED, ESP_FORM_SPLIT, ESP_FORM_PARTIAL } esp_form_t;
 
@@ -67,8 +72,8 @@ typedef enum esp_task_kind {
  * A deployment. Read only; lives until the next lowering by its lowerer, or, if cloned, until
  * esp_deployment_destroy.
  *
- * Devices that behave alike are one *class*: a compute task of a class stands for one task on each of
- * its devices, with equal shares, sizes and durations.
+ * Devices that behave alike are one *class*: a compute task of a class stands for one task on each
+ * of its devices, with equal shares, sizes and durations.
  */
 typedef struct esp_deployment {
     const esp_graph_t *graph;
@@ -93,11 +98,11 @@ typedef struct esp_deployment {
     int32_t n_values;
     const esp_tensor_id_t *value_tensor;
     const int32_t *value_mesh;
-    const uint8_t *value_form;   /* esp_form_t of level 0; the other level is REPLICATED */
-    const uint8_t *value_share;  /* esp_share_t, for SPLIT */
+    const uint8_t *value_form;    /* esp_form_t of level 0; the other level is REPLICATED */
+    const uint8_t *value_share;   /* esp_share_t, for SPLIT */
     const esp_view_t *value_view; /* for SPLIT: of the whole tensor, all micro-batches */
-    const int16_t *value_micro;  /* micro-batch; ESP_NONE: the same for all */
-    const int32_t *value_buffer; /* first buffer: one per class of the mesh, in mesh_class order */
+    const int16_t *value_micro;   /* micro-batch; ESP_NONE: the same for all */
+    const int32_t *value_buffer;  /* first buffer: one per class of the mesh, in mesh_class order */
 
     /* buffers, per device of the class */
     int32_t n_buffers;
@@ -105,43 +110,47 @@ typedef struct esp_deployment {
     const int64_t *buffer_bytes;
     const int32_t *buffer_root;     /* the buffer whose memory this is; self otherwise */
     const int32_t *buffer_producer; /* task; ESP_NONE: there before the step */
-    const uint8_t *buffer_resident; /* lives between steps: parameters at home, state, literals, inputs */
-    const int64_t *buffer_offset;   /* in the arena of the device; NULL before packing */
+    const uint8_t
+        *buffer_resident; /* lives between steps: parameters at home, state, literals, inputs */
+    const int64_t *buffer_offset; /* in the arena of the device; NULL before packing */
 
     /* tasks; ids are a topological order */
     int32_t n_tasks;
-    const uint8_t *task_kind;     /* esp_task_kind_t */
-    const uint8_t *task_mode;     /* COMPUTE: esp_mode_t that was carried out: BATCH with a factor, SHARD, or WHOLE */
-    const int32_t *task_class;    /* ESP_NONE for COMM */
-    const int32_t *task_op;       /* COMPUTE; else the op whose input asked for it */
+    const uint8_t *task_kind;  /* esp_task_kind_t */
+    const uint8_t *task_mode;  /* COMPUTE: esp_mode_t that was carried out: BATCH with a factor,
+                                  SHARD, or WHOLE */
+    const int32_t *task_class; /* ESP_NONE for COMM */
+    const int32_t *task_op;    /* COMPUTE; else the op whose input asked for it */
     const int16_t *task_micro;
-    const int64_t *task_ns;       /* alone, without contention */
-    const int32_t *task_comm;     /* COMM: index into comms; else ESP_NONE */
-    const int32_t *read_offset, *read_buffer; /* CSR; COMPUTE: in the op's input order, ESP_NONE where absent */
+    const int64_t *task_ns;   /* alone, without contention */
+    const int32_t *task_comm; /* COMM: index into comms; else ESP_NONE */
+    const int32_t *read_offset,
+        *read_buffer; /* CSR; COMPUTE: in the op's input order, ESP_NONE where absent */
     const int32_t *write_offset, *write_buffer;
 
     /* movements */
     int32_t n_comms;
-    const uint8_t *comm_kind;             /* esp_comm_t */
+    const uint8_t *comm_kind; /* esp_comm_t */
     const esp_pattern_t *const *comm_pattern;
-    const int64_t *comm_bytes;            /* what the pattern is scaled by */
-    const uint8_t *comm_collective;       /* occupies the collective stream of its classes */
-    const int32_t *comm_pair_offset;      /* CSR: the values it moves (more than one: a bucket) */
-    const int32_t *comm_src, *comm_dst;   /* values */
+    const int64_t *comm_bytes;          /* what the pattern is scaled by */
+    const uint8_t *comm_collective;     /* occupies the collective stream of its classes */
+    const int32_t *comm_pair_offset;    /* CSR: the values it moves (more than one: a bucket) */
+    const int32_t *comm_src, *comm_dst; /* values */
     const int32_t *comm_class_offset, *comm_class; /* classes that take part */
 
     /* order: dependencies through buffers are implied by read/write; these are the others */
     int32_t n_extra;
-    const int32_t *extra_before, *extra_after;   /* anti-dependencies within the step */
+    const int32_t *extra_before, *extra_after; /* anti-dependencies within the step */
     int32_t n_cross;
-    const int32_t *cross_before, *cross_after;   /* `after` of step k+1 waits for `before` of step k */
+    const int32_t *cross_before,
+        *cross_after; /* `after` of step k+1 waits for `before` of step k */
     const int32_t *successor_offset, *successor; /* CSR over tasks: all dependencies of the step */
     const int32_t *n_predecessors;
-    const int32_t *order;                        /* the global total order: task ids */
-    const int32_t *position;                     /* its inverse */
+    const int32_t *order;    /* the global total order: task ids */
+    const int32_t *position; /* its inverse */
 
-    const int64_t *class_resident_bytes;         /* per class: resident buffers */
-    const int64_t *class_arena_bytes;            /* NULL before packing: resident + packed transient */
+    const int64_t *class_resident_bytes; /* per class: resident buffers */
+    const int64_t *class_arena_bytes;    /* NULL before packing: resident + packed transient */
 } esp_deployment_t;
 
 /*
@@ -149,28 +158,32 @@ typedef struct esp_deployment {
  * Keeps meshes, patterns and scratch memory between calls.
  */
 typedef struct esp_lowerer esp_lowerer_t;
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_lowerer_create(const esp_cost_t *cost, const esp_allocator_t *alloc,
-                                                         esp_lowerer_t **lowerer_out, esp_diag_t *diag);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_lowerer_create(const esp_cost_t *cost,
+                                                         const esp_allocator_t *alloc,
+                                                         esp_lowerer_t **lowerer_out,
+                                                         esp_diag_t *diag);
 ESP_PUBLIC void esp_lowerer_destroy(esp_lowerer_t *lowerer);
 
 /*
  * Lowers. O(ops * classes + tasks log tasks). *deployment_out belongs to the lowerer.
  * Errors: ESP_ERR_ARGUMENT (a strategy that makes no sense: the op is named), ESP_ERR_NOMEM.
  */
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_lower(esp_lowerer_t *lowerer, const esp_strategy_t *strategy,
-                                                const esp_deployment_t **deployment_out, esp_diag_t *diag);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_lower(esp_lowerer_t *lowerer,
+                                                const esp_strategy_t *strategy,
+                                                const esp_deployment_t **deployment_out,
+                                                esp_diag_t *diag);
 
 /*
- * What device number k (0-based in the mesh) of a value holds: rows [offset, offset + share) of *view_out
- * of the whole tensor. view extent 0: the whole tensor. A value of one micro-batch that is not SPLIT
- * holds the rows of that micro-batch. O(devices of the mesh).
+ * What device number k (0-based in the mesh) of a value holds: rows [offset, offset + share) of
+ * *view_out of the whole tensor. view extent 0: the whole tensor. A value of one micro-batch that
+ * is not SPLIT holds the rows of that micro-batch. O(devices of the mesh).
  */
 ESP_PUBLIC void esp_deployment_share(const esp_deployment_t *deployment, int32_t value, int32_t k,
                                      esp_view_t *view_out, int64_t *offset_out, int64_t *share_out);
 
 /*
- * Packs the transient buffers of every class into an arena (buffer_offset, class_arena_bytes) and adds
- * the anti-dependencies of reused memory. O(buffers log buffers + overlaps).
+ * Packs the transient buffers of every class into an arena (buffer_offset, class_arena_bytes) and
+ * adds the anti-dependencies of reused memory. O(buffers log buffers + overlaps).
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_pack(esp_lowerer_t *lowerer, esp_diag_t *diag);
 
@@ -182,8 +195,8 @@ ESP_PUBLIC void esp_deployment_destroy(esp_deployment_t *clone);
 
 /*
  * Verifies a deployment against the rules without sharing code with lowering: forms of every op's
- * operands, movements, one writer per buffer, order, anti-dependencies, arena overlaps. The diag names
- * the task. O(tasks + overlaps).
+ * operands, movements, one writer per buffer, order, anti-dependencies, arena overlaps. The diag
+ * names the task. O(tasks + overlaps).
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_check(const esp_deployment_t *deployment,
                                                            esp_diag_t *diag);

@@ -15,9 +15,9 @@
 extern "C" {
 #endif
 
-#define ESP_MAX_RANK     8  /* axes of a tensor; ONNX files with more are refused */
-#define ESP_MAX_LABELS   12 /* labels of one contraction */
-#define ESP_MAX_SPATIAL  3  /* spatial dimensions of convolution and pooling */
+#define ESP_MAX_RANK     8                  /* axes of a tensor; ONNX files with more are refused */
+#define ESP_MAX_LABELS   12                 /* labels of one contraction */
+#define ESP_MAX_SPATIAL  3                  /* spatial dimensions of convolution and pooling */
 #define ESP_MAX_ELEMENTS ((int64_t)1 << 46) /* of one tensor */
 
 typedef int32_t esp_tensor_id_t;
@@ -83,11 +83,25 @@ typedef enum esp_eltwise {
     ESP_ELT_COUNT
 } esp_eltwise_t;
 
-typedef enum esp_reduce { ESP_REDUCE_SUM, ESP_REDUCE_MAX, ESP_REDUCE_MIN, ESP_REDUCE_PROD,
-                          ESP_REDUCE_SUMSQ } esp_reduce_t;
-typedef enum esp_optimizer { ESP_OPTIMIZER_SGD, ESP_OPTIMIZER_MOMENTUM, ESP_OPTIMIZER_ADAM,
-                             ESP_OPTIMIZER_ADAMW, ESP_OPTIMIZER_STATISTIC } esp_optimizer_t;
-typedef enum esp_random { ESP_RANDOM_UNIFORM, ESP_RANDOM_NORMAL, ESP_RANDOM_BERNOULLI } esp_random_t;
+typedef enum esp_reduce {
+    ESP_REDUCE_SUM,
+    ESP_REDUCE_MAX,
+    ESP_REDUCE_MIN,
+    ESP_REDUCE_PROD,
+    ESP_REDUCE_SUMSQ
+} esp_reduce_t;
+typedef enum esp_optimizer {
+    ESP_OPTIMIZER_SGD,
+    ESP_OPTIMIZER_MOMENTUM,
+    ESP_OPTIMIZER_ADAM,
+    ESP_OPTIMIZER_ADAMW,
+    ESP_OPTIMIZER_STATISTIC
+} esp_optimizer_t;
+typedef enum esp_random {
+    ESP_RANDOM_UNIFORM,
+    ESP_RANDOM_NORMAL,
+    ESP_RANDOM_BERNOULLI
+} esp_random_t;
 
 /* Sliding window of convolution and pooling, spatial dimensions in order. */
 typedef struct esp_window {
@@ -98,8 +112,8 @@ typedef struct esp_window {
 
 /* Attributes; which member is meant follows from the kind. All values are of the *global* op. */
 typedef union esp_attr {
-    struct { /* CONTRACT: label of each axis, > 0 ('a' will do); 0 ends a list: that is the rank of y.
-                Every label is in two or three of a, b, y, or in one of a, b and then summed; in
+    struct { /* CONTRACT: label of each axis, > 0 ('a' will do); 0 ends a list: that is the rank of
+                y. Every label is in two or three of a, b, y, or in one of a, b and then summed; in
                 one list it is once. Extents of equal labels are equal. */
         int8_t a[ESP_MAX_RANK], b[ESP_MAX_RANK], y[ESP_MAX_RANK];
     } contract;
@@ -125,11 +139,12 @@ typedef union esp_attr {
     struct { /* RESHAPE, EXPAND, FILL, RANGE, RANDOM: the shape of y */
         int32_t rank;
         int64_t dims[ESP_MAX_RANK];
-        esp_dtype_t dtype;   /* FILL, RANGE, RANDOM */
-        double value, step;  /* FILL: value; RANGE: start and step */
-        int32_t axis;        /* RANGE */
-        esp_random_t law;    /* RANDOM: uniform [value, value + step), normal (mean, sd), Bernoulli (p) */
-        int64_t stream;      /* RANDOM: the Philox stream: the op id in the model graph */
+        esp_dtype_t dtype;  /* FILL, RANGE, RANDOM */
+        double value, step; /* FILL: value; RANGE: start and step */
+        int32_t axis;       /* RANGE */
+        esp_random_t
+            law; /* RANDOM: uniform [value, value + step), normal (mean, sd), Bernoulli (p) */
+        int64_t stream; /* RANDOM: the Philox stream: the op id in the model graph */
     } shape;
     struct {
         int32_t perm[ESP_MAX_RANK]; /* axis i of y is axis perm[i] of x */
@@ -155,8 +170,8 @@ typedef union esp_attr {
     } dropout;
     struct {
         double epsilon;
-        int32_t axis; /* LAYERNORM: first normalised axis */
-        int32_t rms;  /* LAYERNORM: no mean, no beta */
+        int32_t axis;  /* LAYERNORM: first normalised axis */
+        int32_t rms;   /* LAYERNORM: no mean, no beta */
         int64_t count; /* BN_*: elements per channel of the whole batch: n * spatial */
     } norm;
     struct {
@@ -165,14 +180,15 @@ typedef union esp_attr {
     } xent;
     struct {
         esp_optimizer_t optimizer;
-        double rate, momentum, beta1, beta2, epsilon, decay; /* STATISTIC: momentum is the weight of g */
+        double rate, momentum, beta1, beta2, epsilon,
+            decay; /* STATISTIC: momentum is the weight of g */
     } update;
 } esp_attr_t;
 
 /*
- * A view: the row-major buffer of a tensor seen as [outer][extent][inner]; outer * extent * inner is
- * the number of elements. Device k of a split holds rows [o_k, o_k + w_k) of the middle dimension
- * as a dense [outer][w_k][inner] buffer (DESIGN: forms). extent == 0: no view.
+ * A view: the row-major buffer of a tensor seen as [outer][extent][inner]; outer * extent * inner
+ * is the number of elements. Device k of a split holds rows [o_k, o_k + w_k) of the middle
+ * dimension as a dense [outer][w_k][inner] buffer (DESIGN: forms). extent == 0: no view.
  */
 typedef struct esp_view {
     int64_t outer, extent, inner;
@@ -182,7 +198,8 @@ typedef struct esp_view {
  * How one operand of an op relates to one of the op's factors (TAG's batch flag made exact).
  * inputs:  CARRY (split with the factor), ABSENT (needed whole), LOCAL (needs the addend of its own
  *          device; in sync mode BatchNorm the whole)
- * outputs: CARRY, SUM (each device computes an addend), ABSENT (independent: every device computes it)
+ * outputs: CARRY, SUM (each device computes an addend), ABSENT (independent: every device computes
+ * it)
  */
 typedef enum esp_bind { ESP_BIND_ABSENT, ESP_BIND_CARRY, ESP_BIND_SUM, ESP_BIND_LOCAL } esp_bind_t;
 typedef struct esp_binding {
@@ -205,26 +222,30 @@ typedef struct esp_graph {
 
     /* tensors */
     int32_t n_tensors;
-    const char *const *tensor_name;      /* never NULL; unique */
-    const uint8_t *tensor_dtype;         /* esp_dtype_t */
-    const uint8_t *tensor_role;          /* esp_role_t */
+    const char *const *tensor_name; /* never NULL; unique */
+    const uint8_t *tensor_dtype;    /* esp_dtype_t */
+    const uint8_t *tensor_role;     /* esp_role_t */
     const int8_t *tensor_rank;
     const int64_t (*tensor_dims)[ESP_MAX_RANK];
     const int64_t *tensor_elements;
     const int64_t *tensor_bytes;
-    const esp_op_id_t *tensor_producer;  /* ESP_NONE: input, parameter, state, constant */
-    const esp_tensor_id_t *tensor_root;  /* through RESHAPE: the tensor whose buffer this is; self otherwise */
-    const esp_tensor_id_t *tensor_next;  /* parameter, state, statistic: its version after the update; ESP_NONE */
-    const void *const *tensor_data;      /* literal value (row-major, of its dtype), or NULL */
-    const int32_t *consumer_offset;      /* CSR over tensors */
-    const esp_op_id_t *consumer_op;      /* in op order; an op that reads a tensor twice is there twice */
+    const esp_op_id_t *tensor_producer; /* ESP_NONE: input, parameter, state, constant */
+    const esp_tensor_id_t
+        *tensor_root; /* through RESHAPE: the tensor whose buffer this is; self otherwise */
+    const esp_tensor_id_t
+        *tensor_next; /* parameter, state, statistic: its version after the update; ESP_NONE */
+    const void *const *tensor_data; /* literal value (row-major, of its dtype), or NULL */
+    const int32_t *consumer_offset; /* CSR over tensors */
+    const esp_op_id_t
+        *consumer_op; /* in op order; an op that reads a tensor twice is there twice */
 
     /* ops, in topological order */
     int32_t n_ops;
     const char *const *op_name;
-    const uint8_t *op_kind;              /* esp_op_kind_t */
-    const uint8_t *op_phase;             /* esp_phase_t */
-    const esp_op_id_t *op_origin;        /* model-graph op this one belongs to (a gradient's forward op; self in a model graph) */
+    const uint8_t *op_kind;       /* esp_op_kind_t */
+    const uint8_t *op_phase;      /* esp_phase_t */
+    const esp_op_id_t *op_origin; /* model-graph op this one belongs to (a gradient's forward op;
+                                     self in a model graph) */
     const esp_attr_t *op_attr;
     const int32_t *input_offset;         /* CSR over ops */
     const esp_tensor_id_t *input_tensor; /* ESP_NONE: an optional input that is absent */
@@ -246,76 +267,89 @@ typedef struct esp_graph {
     /* cost, for the whole op; for a split over b units of which w are taken, all scale by w / b
      * except the bytes of operands that do not carry the factor */
     const double *op_flops;
-    const uint8_t *op_family;            /* esp_family_t */
+    const uint8_t *op_family; /* esp_family_t */
 
     /* the step */
-    int64_t batch;                       /* samples; 0: unknown */
-    const esp_view_t *tensor_batch;      /* where the batch is; extent 0: nowhere */
-    const esp_factor_t *op_batch;        /* the factor that carries the batch; dim ESP_NONE: not split */
+    int64_t batch;                  /* samples; 0: unknown */
+    const esp_view_t *tensor_batch; /* where the batch is; extent 0: nowhere */
+    const esp_factor_t *op_batch;   /* the factor that carries the batch; dim ESP_NONE: not split */
     int32_t n_inputs;
-    const esp_tensor_id_t *input;        /* role INPUT, in file order */
+    const esp_tensor_id_t *input; /* role INPUT, in file order */
     int32_t n_outputs;
     const esp_tensor_id_t *output;
-    esp_tensor_id_t loss;                /* ESP_NONE in a model graph */
-    int32_t n_parameters;                /* trained ones, with what belongs to them */
+    esp_tensor_id_t loss; /* ESP_NONE in a model graph */
+    int32_t n_parameters; /* trained ones, with what belongs to them */
     const esp_tensor_id_t *parameter;
-    const esp_tensor_id_t *gradient;     /* ESP_NONE in a model graph */
+    const esp_tensor_id_t *gradient; /* ESP_NONE in a model graph */
     const esp_op_id_t *update;
 } esp_graph_t;
 
 /* Efficiency families of the roofline (cost). */
-typedef enum esp_family { ESP_FAMILY_CONTRACT, ESP_FAMILY_CONV, ESP_FAMILY_MEMORY, ESP_FAMILY_GATHER,
-                          ESP_FAMILY_RECURRENT, ESP_FAMILY_FREE, ESP_FAMILY_COUNT } esp_family_t;
+typedef enum esp_family {
+    ESP_FAMILY_CONTRACT,
+    ESP_FAMILY_CONV,
+    ESP_FAMILY_MEMORY,
+    ESP_FAMILY_GATHER,
+    ESP_FAMILY_RECURRENT,
+    ESP_FAMILY_FREE,
+    ESP_FAMILY_COUNT
+} esp_family_t;
 
 /* ---- building ------------------------------------------------------------------------------- */
 
 typedef struct esp_builder esp_builder_t;
 
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_create(const char *name, const esp_allocator_t *alloc,
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_create(const char *name,
+                                                         const esp_allocator_t *alloc,
                                                          esp_builder_t **builder_out);
 ESP_PUBLIC void esp_builder_destroy(esp_builder_t *builder);
 
 /*
- * Adds a tensor that no op produces. `data` (NULL: none) is copied. Dims are >= 0 (0: empty tensor).
- * A name that is taken gets a suffix.
+ * Adds a tensor that no op produces. `data` (NULL: none) is copied. Dims are >= 0 (0: empty
+ * tensor). A name that is taken gets a suffix.
  */
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_tensor(esp_builder_t *builder, const char *name,
-                                                         esp_role_t role, esp_dtype_t dtype, int32_t rank,
-                                                         const int64_t *dims, const void *data,
-                                                         esp_tensor_id_t *tensor_out, esp_diag_t *diag);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_tensor(
+    esp_builder_t *builder, const char *name, esp_role_t role, esp_dtype_t dtype, int32_t rank,
+    const int64_t *dims, const void *data, esp_tensor_id_t *tensor_out, esp_diag_t *diag);
 
 /*
  * Appends an op: infers dtypes and shapes of its outputs, writes their ids to outputs_out (as many
- * as the kind has with these attributes; UPDATE: w', MOMENTUM also m', ADAM and ADAMW also m', v'). Errors name the op and what does not fit.
+ * as the kind has with these attributes; UPDATE: w', MOMENTUM also m', ADAM and ADAMW also m', v').
+ * Errors name the op and what does not fit.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_op(esp_builder_t *builder, esp_op_kind_t kind,
                                                      const esp_attr_t *attr, int32_t n_inputs,
-                                                     const esp_tensor_id_t *inputs, const char *name,
-                                                     esp_tensor_id_t *outputs_out, esp_diag_t *diag);
+                                                     const esp_tensor_id_t *inputs,
+                                                     const char *name, esp_tensor_id_t *outputs_out,
+                                                     esp_diag_t *diag);
 
-/* Another name (made unique) or role for a tensor. A role of something that an op makes (activation,
- * gradient, loss) is for results of ops, the others for tensors without producer. */
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_rename(esp_builder_t *builder, esp_tensor_id_t tensor,
-                                                         const char *name);
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_role(esp_builder_t *builder, esp_tensor_id_t tensor,
-                                                       esp_role_t role);
+/* Another name (made unique) or role for a tensor. A role of something that an op makes
+ * (activation, gradient, loss) is for results of ops, the others for tensors without producer. */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_rename(esp_builder_t *builder,
+                                                         esp_tensor_id_t tensor, const char *name);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_role(esp_builder_t *builder,
+                                                       esp_tensor_id_t tensor, esp_role_t role);
 
-/* Phase and origin of the ops that follow; a new builder starts at FORWARD, origin self (ESP_NONE). */
+/* Phase and origin of the ops that follow; a new builder starts at FORWARD, origin self (ESP_NONE).
+ */
 ESP_PUBLIC void esp_builder_phase(esp_builder_t *builder, esp_phase_t phase, esp_op_id_t origin);
 
 /* Where the batch lies in an input tensor. All views given must agree in their extent. */
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_batch(esp_builder_t *builder, esp_tensor_id_t tensor,
-                                                        esp_view_t view, esp_diag_t *diag);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_batch(esp_builder_t *builder,
+                                                        esp_tensor_id_t tensor, esp_view_t view,
+                                                        esp_diag_t *diag);
 /* Marks a result of the graph. */
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_output(esp_builder_t *builder, esp_tensor_id_t tensor);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_output(esp_builder_t *builder,
+                                                         esp_tensor_id_t tensor);
 /* `after` is the version of parameter, state or statistic `before` once the step is done. */
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_next(esp_builder_t *builder, esp_tensor_id_t before,
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_next(esp_builder_t *builder,
+                                                       esp_tensor_id_t before,
                                                        esp_tensor_id_t after, esp_diag_t *diag);
 
 /*
  * A running statistic (role STATISTIC): appends, in the update phase, the op that makes its next
- * version, (1 - momentum) * running + momentum * value. `value` is output 1 (mean) or 2 (variance) of
- * BN_NORM, the origin of the op. esp_training_graph keeps such ops.
+ * version, (1 - momentum) * running + momentum * value. `value` is output 1 (mean) or 2 (variance)
+ * of BN_NORM, the origin of the op. esp_training_graph keeps such ops.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_statistic(esp_builder_t *builder,
                                                             esp_tensor_id_t running,
@@ -336,14 +370,15 @@ ESP_PUBLIC void esp_graph_destroy(esp_graph_t *graph);
 /* Verifies every invariant stated in this header. */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_check(const esp_graph_t *graph, esp_diag_t *diag);
 
-/* ---- factors ---------------------------------------------------------------------------------- */
+/* ---- factors ----------------------------------------------------------------------------------
+ */
 
 /*
  * The factor of `op` that views operand `operand` (inputs first, then outputs) as `view`.
  * Returns 0 if the op offers none. O(dimensions of the op).
  */
-ESP_PUBLIC int esp_graph_factor(const esp_graph_t *graph, esp_op_id_t op, int32_t operand, esp_view_t view,
-                                esp_factor_t *factor_out);
+ESP_PUBLIC int esp_graph_factor(const esp_graph_t *graph, esp_op_id_t op, int32_t operand,
+                                esp_view_t view, esp_factor_t *factor_out);
 /* How `operand` relates to `factor`; *view_out is set for ESP_BIND_CARRY. O(1). */
 ESP_PUBLIC esp_bind_t esp_graph_bind(const esp_graph_t *graph, esp_op_id_t op, esp_factor_t factor,
                                      int32_t operand, esp_view_t *view_out);
@@ -352,10 +387,11 @@ ESP_PUBLIC esp_bind_t esp_graph_bind(const esp_graph_t *graph, esp_op_id_t op, e
  * held: the axis that holds the view shrinks; axes that the view merges become one. Returns the
  * local rank; local_out has ESP_MAX_RANK elements.
  */
-ESP_PUBLIC int32_t esp_view_local_dims(int32_t rank, const int64_t *dims, esp_view_t view, int64_t share,
-                                       int64_t *local_out);
+ESP_PUBLIC int32_t esp_view_local_dims(int32_t rank, const int64_t *dims, esp_view_t view,
+                                       int64_t share, int64_t *local_out);
 
-/* ---- the training graph -------------------------------------------------------------------------- */
+/* ---- the training graph
+ * -------------------------------------------------------------------------- */
 
 typedef enum esp_loss { ESP_LOSS_AUTO, ESP_LOSS_XENT, ESP_LOSS_MSE, ESP_LOSS_OUTPUT } esp_loss_t;
 
@@ -365,9 +401,9 @@ typedef struct esp_training_opts {
     int64_t ignore_label;      /* XENT: labels left out of loss and mean; INT64_MIN: none */
     esp_optimizer_t optimizer; /* SGD, MOMENTUM, ADAM, ADAMW */
     double rate, momentum, beta1, beta2, epsilon, decay;
-    double clip_norm;          /* > 0: clip gradients to this global norm */
-    const char *train_regex;   /* POSIX extended; NULL: all; of parameter names */
-    const char *freeze_regex;  /* NULL: none */
+    double clip_norm;         /* > 0: clip gradients to this global norm */
+    const char *train_regex;  /* POSIX extended; NULL: all; of parameter names */
+    const char *freeze_regex; /* NULL: none */
 } esp_training_opts_t;
 ESP_PUBLIC esp_training_opts_t esp_training_opts_default(void);
 
@@ -388,17 +424,21 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_training_graph(const esp_graph_t *mode
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_canonicalise(const esp_graph_t *graph,
                                                              const esp_allocator_t *alloc,
-                                                             esp_graph_t **graph_out, esp_diag_t *diag);
+                                                             esp_graph_t **graph_out,
+                                                             esp_diag_t *diag);
 
-/* ---- text --------------------------------------------------------------------------------------- */
+/* ---- text ---------------------------------------------------------------------------------------
+ */
 
 /* Text form: one line per tensor and op; parses back to the same graph. *text_out is
  * NUL-terminated and the caller's: released with the allocator's release (NULL: free). */
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_dump(const esp_graph_t *graph, const esp_allocator_t *alloc,
-                                                     char **text_out, esp_diag_t *diag);
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_parse(const char *text, size_t length, const char *file,
-                                                      const esp_allocator_t *alloc, esp_graph_t **graph_out,
-                                                      esp_diag_t *diag);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_dump(const esp_graph_t *graph,
+                                                     const esp_allocator_t *alloc, char **text_out,
+                                                     esp_diag_t *diag);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_parse(const char *text, size_t length,
+                                                      const char *file,
+                                                      const esp_allocator_t *alloc,
+                                                      esp_graph_t **graph_out, esp_diag_t *diag);
 /* SHA-256 of the dump, lower-case hex. */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_hash(const esp_graph_t *graph, char hex_out[65]);
 

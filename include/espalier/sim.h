@@ -2,10 +2,11 @@
  * espalier/sim.h: the event simulator: deployment -> timeline, step time, memory.
  *
  * Per device class one compute stream and one collective stream, both exclusive and in the global
- * order of the deployment; other transfers occupy only the links of their route, and start when they
- * are ready. Links are `exclusive` (one movement at a time, committed in order of readiness, as TAG's
- * simulator does) or `fair` (max-min sharing). Events are ordered by (time, position in the global
- * order, step): the same input gives the same result. Finish times are rounded up to whole nanoseconds.
+ * order of the deployment; other transfers occupy only the links of their route, and start when
+ * they are ready. Links are `exclusive` (one movement at a time, committed in order of readiness,
+ * as TAG's simulator does) or `fair` (max-min sharing). Events are ordered by (time, position in
+ * the global order, step): the same input gives the same result. Finish times are rounded up to
+ * whole nanoseconds.
  */
 #ifndef ESPALIER_SIM_H
 #define ESPALIER_SIM_H
@@ -23,46 +24,52 @@ typedef enum esp_link_mode { ESP_LINK_EXCLUSIVE, ESP_LINK_FAIR } esp_link_mode_t
 typedef struct esp_sim_opts {
     size_t struct_size;
     esp_link_mode_t links; /* default fair */
-    int32_t steps;    /* 1 .. ESP_SIM_STEPS_MAX; default 3: step_time = end(3) - end(2) */
-    int32_t barrier;  /* 1: one isolated step; step_time is its makespan */
-    int32_t timeline; /* 1: keep start and end of every task of the last step, and idle/exposed times */
+    int32_t steps;         /* 1 .. ESP_SIM_STEPS_MAX; default 3: step_time = end(3) - end(2) */
+    int32_t barrier;       /* 1: one isolated step; step_time is its makespan */
+    int32_t
+        timeline; /* 1: keep start and end of every task of the last step, and idle/exposed times */
     const int64_t *task_ns; /* NULL, or durations that replace those of the deployment (replay) */
-    int32_t fifo;     /* 1: compute streams take tasks as they become ready, not in the global order */
+    int32_t fifo; /* 1: compute streams take tasks as they become ready, not in the global order */
 } esp_sim_opts_t;
 ESP_PUBLIC esp_sim_opts_t esp_sim_opts_default(void);
 
 /* Arrays belong to the simulator and live until its next run. */
 typedef struct esp_sim_result {
-    int64_t step_time_ns;   /* steady-state period */
-    int64_t makespan_ns;    /* of the first step */
-    int64_t events;         /* completed tasks */
-    const int64_t *class_busy_ns;         /* compute stream, of one step */
-    const int64_t *class_peak_bytes;      /* live peak per device of the class: resident + transient */
+    int64_t step_time_ns;            /* steady-state period */
+    int64_t makespan_ns;             /* of the first step */
+    int64_t events;                  /* completed tasks */
+    const int64_t *class_busy_ns;    /* compute stream, of one step */
+    const int64_t *class_peak_bytes; /* live peak per device of the class: resident + transient */
     const int64_t *class_peak_role_bytes; /* timeline only: [class][esp_role_t] at the peak */
-    const int64_t *start_ns, *end_ns;     /* timeline only: per task, of the last step, from its first start */
+    const int64_t *start_ns,
+        *end_ns; /* timeline only: per task, of the last step, from its first start */
 } esp_sim_result_t;
 
 /* Scratch memory that grows to the largest deployment seen. Not thread-safe: one per thread. */
 typedef struct esp_sim esp_sim_t;
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_sim_create(const esp_allocator_t *alloc, esp_sim_t **sim_out);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_sim_create(const esp_allocator_t *alloc,
+                                                     esp_sim_t **sim_out);
 ESP_PUBLIC void esp_sim_destroy(esp_sim_t *sim);
 
 /*
  * Simulates. Allocates only when the deployment is larger than any before; nothing per event.
  * O(events log(streams + transfers in flight)); fair: one max-min solve per change of the set of
- * movements in flight. Errors: ESP_ERR_NOMEM; ESP_ERR_INTERNAL if the deployment deadlocks (a checked
- * one cannot).
+ * movements in flight. Errors: ESP_ERR_NOMEM; ESP_ERR_INTERNAL if the deployment deadlocks (a
+ * checked one cannot).
  */
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_sim_run(esp_sim_t *sim, const esp_deployment_t *deployment,
-                                                  const esp_sim_opts_t *opts, esp_sim_result_t *result_out,
-                                                  esp_diag_t *diag);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_sim_run(esp_sim_t *sim,
+                                                  const esp_deployment_t *deployment,
+                                                  const esp_sim_opts_t *opts,
+                                                  esp_sim_result_t *result_out, esp_diag_t *diag);
 
 /*
- * Chrome trace JSON (chrome://tracing, Perfetto) of the last run with a timeline: one track per device
- * stream and per link, memory counters. *text_out: NUL-terminated, released with the allocator.
+ * Chrome trace JSON (chrome://tracing, Perfetto) of the last run with a timeline: one track per
+ * device stream and per link, memory counters. *text_out: NUL-terminated, released with the
+ * allocator.
  */
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_sim_trace(const esp_sim_t *sim, const esp_allocator_t *alloc,
-                                                    char **text_out, esp_diag_t *diag);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_sim_trace(const esp_sim_t *sim,
+                                                    const esp_allocator_t *alloc, char **text_out,
+                                                    esp_diag_t *diag);
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-bool esp_i_resize(const esp_allocator_t *alloc, void *array, int64_t keep, int64_t need, size_t size)
+bool esp_i_resize(const esp_allocator_t *alloc, void *array, int64_t keep, int64_t need,
+                  size_t size)
 {
     void *old;
     memcpy(&old, array, sizeof old);
@@ -35,16 +36,24 @@ bool esp_i_resize(const esp_allocator_t *alloc, void *array, int64_t keep, int64
     if (!esp_i_resize(&lw->alloc, &family->field, keep, capacity, sizeof(type)))                   \
         return false;
 
-#define FIELDS(x) esp_i_tasks_t *family = &x; ESP_I_TASK_ARRAYS(RESIZE)
+#define FIELDS(x)                                                                                  \
+    esp_i_tasks_t *family = &x;                                                                    \
+    ESP_I_TASK_ARRAYS(RESIZE)
 GROW(tasks)
 #undef FIELDS
-#define FIELDS(x) esp_i_values_t *family = &x; ESP_I_VALUE_ARRAYS(RESIZE)
+#define FIELDS(x)                                                                                  \
+    esp_i_values_t *family = &x;                                                                   \
+    ESP_I_VALUE_ARRAYS(RESIZE)
 GROW(values)
 #undef FIELDS
-#define FIELDS(x) esp_i_buffers_t *family = &x; ESP_I_BUFFER_ARRAYS(RESIZE)
+#define FIELDS(x)                                                                                  \
+    esp_i_buffers_t *family = &x;                                                                  \
+    ESP_I_BUFFER_ARRAYS(RESIZE)
 GROW(buffers)
 #undef FIELDS
-#define FIELDS(x) esp_i_comms_t *family = &x; ESP_I_COMM_ARRAYS(RESIZE)
+#define FIELDS(x)                                                                                  \
+    esp_i_comms_t *family = &x;                                                                    \
+    ESP_I_COMM_ARRAYS(RESIZE)
 GROW(comms)
 #undef FIELDS
 
@@ -81,8 +90,8 @@ static int64_t buffer_bytes(const esp_lowerer_t *lw, int32_t mesh, int32_t slot,
         return total;
     if (share == ESP_SHARE_EVEN)
         return esp_i_ceil_div(total, esp_i_mesh_of(lw, mesh)->n);
-    double part = (double)lw->mesh_class_units.data[local->class_first + slot] /
-                  (double)local->total_units;
+    double part =
+        (double)lw->mesh_class_units.data[local->class_first + slot] / (double)local->total_units;
     return (int64_t)((double)total * part + 0.5);
 }
 
@@ -139,7 +148,8 @@ void esp_i_task_read(esp_lowerer_t *lw, int32_t buffer)
     lw->reads.data[lw->reads.count++] = buffer;
 }
 
-/* Writing memory that another task made (in-place update, accumulation) is noted for anti-dependencies. */
+/* Writing memory that another task made (in-place update, accumulation) is noted for
+ * anti-dependencies. */
 void esp_i_task_write(esp_lowerer_t *lw, int32_t task, int32_t buffer)
 {
     esp_dcheck(lw->writes.count < lw->writes.capacity);

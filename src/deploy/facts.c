@@ -1,11 +1,13 @@
 /*
- * What lowering knows of a graph before any strategy: which ops repeat per micro-batch, how the batch
- * factor binds each operand, which updates can be sharded.
+ * What lowering knows of a graph before any strategy: which ops repeat per micro-batch, how the
+ * batch factor binds each operand, which updates can be sharded.
  */
 #include "deploy/lowerer.h"
 
-#define FOREACH_INPUT(g, op, i) for (int32_t i = (g)->input_offset[op]; i < (g)->input_offset[(op) + 1]; i++)
-#define FOREACH_OUTPUT(g, op, i) for (int32_t i = (g)->output_offset[op]; i < (g)->output_offset[(op) + 1]; i++)
+#define FOREACH_INPUT(g, op, i)                                                                    \
+    for (int32_t i = (g)->input_offset[op]; i < (g)->input_offset[(op) + 1]; i++)
+#define FOREACH_OUTPUT(g, op, i)                                                                   \
+    for (int32_t i = (g)->output_offset[op]; i < (g)->output_offset[(op) + 1]; i++)
 
 typedef struct taint {
     uint8_t *batch;     /* the value depends on which samples are in the micro-batch */
@@ -33,7 +35,8 @@ static bool facts_alloc(esp_lowerer_t *lw)
            (f->previous = esp_i_arena_alloc(arena, g->n_tensors, sizeof *f->previous));
 }
 
-/* ---- operands ------------------------------------------------------------------------------------- */
+/* ---- operands
+ * ------------------------------------------------------------------------------------- */
 
 static void operands_find(const esp_graph_t *g, esp_i_facts_t *f, esp_op_id_t op)
 {
@@ -69,7 +72,8 @@ static void shard_find(const esp_graph_t *g, esp_i_facts_t *f, esp_op_id_t op)
         f->op_shards[op] = 1;
 }
 
-/* ---- stages ---------------------------------------------------------------------------------------- */
+/* ---- stages
+ * ---------------------------------------------------------------------------------------- */
 
 static void taint_op(const esp_graph_t *g, esp_op_id_t op, taint_t *taint)
 {
@@ -79,7 +83,8 @@ static void taint_op(const esp_graph_t *g, esp_op_id_t op, taint_t *taint)
         batch = batch || taint->batch[g->input_tensor[i]];
         parameter = parameter || taint->parameter[g->input_tensor[i]];
     }
-    parameter = parameter || g->op_kind[op] == ESP_KIND_RANDOM || g->op_kind[op] == ESP_KIND_DROPOUT;
+    parameter =
+        parameter || g->op_kind[op] == ESP_KIND_RANDOM || g->op_kind[op] == ESP_KIND_DROPOUT;
     FOREACH_OUTPUT(g, op, i)
     {
         esp_tensor_id_t t = g->output_tensor[i];
@@ -88,7 +93,8 @@ static void taint_op(const esp_graph_t *g, esp_op_id_t op, taint_t *taint)
     }
 }
 
-/* A sum over the batch of inputs alone (the count of a masked mean) is the same for all micro-batches. */
+/* A sum over the batch of inputs alone (the count of a masked mean) is the same for all
+ * micro-batches. */
 static bool sums_inputs(const esp_graph_t *g, const esp_i_facts_t *f, esp_op_id_t op,
                         const taint_t *taint)
 {
@@ -133,8 +139,9 @@ static void stages_find(const esp_graph_t *g, esp_i_facts_t *f, taint_t *taint)
 }
 
 /*
- * What an op that runs once reads runs once too. Such an ancestor depends on inputs alone; if the body
- * reads it as well it is lowered in both places, which `once` records (bit 1 of op_stage's twin).
+ * What an op that runs once reads runs once too. Such an ancestor depends on inputs alone; if the
+ * body reads it as well it is lowered in both places, which `once` records (bit 1 of op_stage's
+ * twin).
  */
 static void once_spread(const esp_graph_t *g, taint_t *taint)
 {
@@ -151,8 +158,9 @@ static void once_spread(const esp_graph_t *g, taint_t *taint)
 }
 
 /*
- * Micro-batches are exact only if nothing but sums couples them: a body op that the batch does not split
- * must be linear in what depends on the batch, and one that is split may not need such a sum whole.
+ * Micro-batches are exact only if nothing but sums couples them: a body op that the batch does not
+ * split must be linear in what depends on the batch, and one that is split may not need such a sum
+ * whole.
  */
 static bool op_allows_micro(const esp_graph_t *g, const esp_i_facts_t *f, esp_op_id_t op,
                             const taint_t *taint)
@@ -186,7 +194,8 @@ static bool is_plain_sum(const esp_graph_t *g, esp_op_id_t op)
     return true;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------------- */
+/* ---- the whole
+ * --------------------------------------------------------------------------------------- */
 
 static void tensors_find(const esp_graph_t *g, esp_i_facts_t *f)
 {
@@ -197,9 +206,9 @@ static void tensors_find(const esp_graph_t *g, esp_i_facts_t *f)
         f->tensor_body[t] = producer != ESP_NONE ? f->op_stage[producer] == ESP_I_OP_BODY
                                                  : g->tensor_batch[t].extent > 0;
         uint8_t role = g->tensor_role[t];
-        f->tensor_free[t] = producer == ESP_NONE &&
-                            (role == ESP_ROLE_INPUT || role == ESP_ROLE_CONSTANT ||
-                             role == ESP_ROLE_FROZEN || g->tensor_next[t] == ESP_NONE);
+        f->tensor_free[t] =
+            producer == ESP_NONE && (role == ESP_ROLE_INPUT || role == ESP_ROLE_CONSTANT ||
+                                     role == ESP_ROLE_FROZEN || g->tensor_next[t] == ESP_NONE);
         if (g->tensor_next[t] != ESP_NONE) {
             f->updated[f->n_updated++] = t;
             f->previous[g->tensor_root[g->tensor_next[t]]] = t;
@@ -208,9 +217,9 @@ static void tensors_find(const esp_graph_t *g, esp_i_facts_t *f)
     for (esp_op_id_t op = 0; op < g->n_ops; op++)
         if (f->op_stage[op] == ESP_I_OP_UPDATE)
             FOREACH_INPUT(g, op, i)
-            if (f->in[i].root != ESP_NONE && f->tensor_body[f->in[i].root] &&
-                g->tensor_producer[f->in[i].root] != ESP_NONE)
-                f->tensor_accumulates[f->in[i].root] = 1;
+    if (f->in[i].root != ESP_NONE && f->tensor_body[f->in[i].root] &&
+        g->tensor_producer[f->in[i].root] != ESP_NONE)
+        f->tensor_accumulates[f->in[i].root] = 1;
     if (g->loss != ESP_NONE && f->tensor_body[g->tensor_root[g->loss]])
         f->tensor_accumulates[g->tensor_root[g->loss]] = 1;
     for (esp_tensor_id_t t = 0; t < g->n_tensors; t++)
@@ -223,8 +232,8 @@ static esp_op_id_t reduced_by(const esp_graph_t *g, const esp_i_facts_t *f, esp_
     return g->tensor_producer[f->in[g->input_offset[update] + 1].root];
 }
 
-/* Updates in the order in which backward makes what they fold in, for buckets. Shell sort: the list is
- * nearly reversed, and ties keep the order of ids. */
+/* Updates in the order in which backward makes what they fold in, for buckets. Shell sort: the list
+ * is nearly reversed, and ties keep the order of ids. */
 static void reductions_sort(const esp_graph_t *g, esp_i_facts_t *f)
 {
     for (esp_op_id_t op = 0; op < g->n_ops; op++)
@@ -257,8 +266,8 @@ esp_status_t esp_i_facts_find(esp_lowerer_t *lw, esp_diag_t *diag)
         operands_find(g, f, op);
         shard_find(g, f, op);
         f->op_is_add[op] = is_plain_sum(g, op);
-        int32_t operands = g->input_offset[op + 1] - g->input_offset[op] + g->output_offset[op + 1] -
-                           g->output_offset[op];
+        int32_t operands = g->input_offset[op + 1] - g->input_offset[op] +
+                           g->output_offset[op + 1] - g->output_offset[op];
         f->max_operands = operands > f->max_operands ? operands : f->max_operands;
     }
     stages_find(g, f, &taint);

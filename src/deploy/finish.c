@@ -1,6 +1,6 @@
 /*
- * After lowering: anti-dependencies, dependencies between steps, CSR of successors, resident memory,
- * and the deployment that points at it all.
+ * After lowering: anti-dependencies, dependencies between steps, CSR of successors, resident
+ * memory, and the deployment that points at it all.
  */
 #include "deploy/lowerer.h"
 
@@ -15,7 +15,8 @@ static void offsets_close(esp_lowerer_t *lw)
     lw->comms.class_offset[lw->comms.n] = lw->comm_classes.count;
 }
 
-static bool pair_push(esp_lowerer_t *lw, esp_i_ids_t *before, esp_i_ids_t *after, int32_t a, int32_t b)
+static bool pair_push(esp_lowerer_t *lw, esp_i_ids_t *before, esp_i_ids_t *after, int32_t a,
+                      int32_t b)
 {
     return esp_vec_push(&lw->alloc, before, a) && esp_vec_push(&lw->alloc, after, b);
 }
@@ -123,8 +124,8 @@ static void successors_fill(esp_lowerer_t *lw)
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t t = 0; t < n; t++)
             for (int32_t r = tasks->read_offset[t]; r < tasks->read_offset[t + 1]; r++) {
-                int32_t b = lw->reads.data[r], made = b == ESP_NONE ? ESP_NONE
-                                                                    : lw->buffers.producer[b];
+                int32_t b = lw->reads.data[r],
+                        made = b == ESP_NONE ? ESP_NONE : lw->buffers.producer[b];
                 if (made == ESP_NONE || made == t)
                     continue;
                 if (pass == 0) {

@@ -1,12 +1,12 @@
 /*
- * Gradient synchronisation in buckets: reductions of one kind between the same meshes, in the order in
- * which backward makes their inputs, up to bucket_bytes together. What needs more than one move, or
- * lies elsewhere, is left to the reshard that the update asks for.
+ * Gradient synchronisation in buckets: reductions of one kind between the same meshes, in the order
+ * in which backward makes their inputs, up to bucket_bytes together. What needs more than one move,
+ * or lies elsewhere, is left to the reshard that the update asks for.
  */
 #include "deploy/lowerer.h"
 
 typedef struct reduction {
-    int32_t src;      /* partial value; ESP_NONE: nothing to bucket */
+    int32_t src; /* partial value; ESP_NONE: nothing to bucket */
     esp_comm_t comm;
     esp_i_want_t to;
 } reduction_t;
@@ -58,8 +58,7 @@ static void reduce_in_place(esp_lowerer_t *lw, int32_t src, int32_t dst)
 
 static void pair_add(esp_lowerer_t *lw, int32_t comm, const reduction_t *r)
 {
-    int32_t dst =
-        esp_i_value_new(lw, r->to.root, r->to.mesh, r->to.form, r->to.share, r->to.view);
+    int32_t dst = esp_i_value_new(lw, r->to.root, r->to.mesh, r->to.form, r->to.share, r->to.view);
     if (r->comm == ESP_COMM_ALLREDUCE)
         reduce_in_place(lw, r->src, dst);
     esp_i_comm_pair(lw, comm, r->src, dst);

@@ -1,4 +1,5 @@
-/* Lowering: the driver and the ways in which one op becomes tasks. See lowerer.h for the outline. */
+/* Lowering: the driver and the ways in which one op becomes tasks. See lowerer.h for the outline.
+ */
 #include "deploy/lowerer.h"
 
 #include <string.h>
@@ -13,7 +14,8 @@ typedef struct lowered_op {
 
 static const esp_view_t no_view = {0, 0, 0};
 
-/* ---- emitting one op --------------------------------------------------------------------------- */
+/* ---- emitting one op ---------------------------------------------------------------------------
+ */
 
 static double op_part(const esp_lowerer_t *lw, const lowered_op_t *low, int32_t slot)
 {
@@ -31,9 +33,9 @@ static double op_part(const esp_lowerer_t *lw, const lowered_op_t *low, int32_t 
 
 static int32_t buffer_on(const esp_lowerer_t *lw, int32_t value, int32_t class_)
 {
-    return value == ESP_NONE ? ESP_NONE
-                             : lw->values.buffer[value] +
-                                   esp_i_mesh_slot(lw, lw->values.mesh[value], class_);
+    return value == ESP_NONE
+               ? ESP_NONE
+               : lw->values.buffer[value] + esp_i_mesh_slot(lw, lw->values.mesh[value], class_);
 }
 
 /* One compute task per class of the mesh. */
@@ -86,7 +88,8 @@ static int32_t output_new(esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh,
     return value;
 }
 
-/* ---- every device computes the whole -------------------------------------------------------------- */
+/* ---- every device computes the whole
+ * -------------------------------------------------------------- */
 
 static esp_status_t lower_whole(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh, esp_diag_t *diag)
 {
@@ -108,7 +111,8 @@ static esp_status_t lower_whole(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh,
     return ESP_OK;
 }
 
-/* ---- split by a factor ------------------------------------------------------------------------------ */
+/* ---- split by a factor
+ * ------------------------------------------------------------------------------ */
 
 static esp_form_t form_of_input(const esp_lowerer_t *lw, esp_bind_t bind)
 {
@@ -167,14 +171,16 @@ static void shard_operands(const esp_lowerer_t *lw, esp_op_id_t op, esp_i_operan
         operands[i] = i < n_in ? lw->facts.in[g->input_offset[op] + i]
                                : lw->facts.out[g->output_offset[op] + i - n_in];
         operands[i].view = no_view;
-        operands[i].bind = (int32_t)esp_graph_bind(g, op, lw->facts.op_shard_factor[op], i,
-                                                   &operands[i].view);
+        operands[i].bind =
+            (int32_t)esp_graph_bind(g, op, lw->facts.op_shard_factor[op], i, &operands[i].view);
     }
 }
 
-/* ---- sums of addends that lie anywhere ----------------------------------------------------------------- */
+/* ---- sums of addends that lie anywhere
+ * ----------------------------------------------------------------- */
 
-/* The value of a tensor whose addends can be summed where they are: a partial, or one on one device. */
+/* The value of a tensor whose addends can be summed where they are: a partial, or one on one
+ * device. */
 static int32_t addend_value(const esp_lowerer_t *lw, esp_tensor_id_t root)
 {
     for (int32_t v = lw->tensor_value[root]; v != ESP_NONE; v = lw->values.next[v])
@@ -195,7 +201,8 @@ static bool is_there(const esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh
 }
 
 /* Adds values on each class of `mesh`; a class with one addend keeps it (an alias). */
-static void emit_sum(esp_lowerer_t *lw, esp_op_id_t op, int32_t n, const int32_t *addend, int32_t sum)
+static void emit_sum(esp_lowerer_t *lw, esp_op_id_t op, int32_t n, const int32_t *addend,
+                     int32_t sum)
 {
     const esp_i_local_mesh_t local = lw->local.data[lw->values.mesh[sum]];
     for (int32_t slot = 0; slot < local.n_classes; slot++) {
@@ -222,8 +229,8 @@ static void emit_sum(esp_lowerer_t *lw, esp_op_id_t op, int32_t n, const int32_t
 }
 
 /* P on D1 plus P on D2 is P on their union. *sum_out: the value, of the op's output. */
-static esp_status_t sum_in_place(esp_lowerer_t *lw, esp_op_id_t op, int32_t n, const int32_t *addend,
-                                 int32_t *sum_out, esp_diag_t *diag)
+static esp_status_t sum_in_place(esp_lowerer_t *lw, esp_op_id_t op, int32_t n,
+                                 const int32_t *addend, int32_t *sum_out, esp_diag_t *diag)
 {
     int32_t mesh = lw->values.mesh[addend[0]];
     for (int32_t i = 1; i < n; i++)
@@ -236,9 +243,9 @@ static esp_status_t sum_in_place(esp_lowerer_t *lw, esp_op_id_t op, int32_t n, c
 }
 
 /*
- * An n-ary sum that the batch does not split: gradients of a parameter with several uses, norms. What
- * is whole on `mesh` already is kept apart from the addends elsewhere, which are summed where they are
- * and resolved once.
+ * An n-ary sum that the batch does not split: gradients of a parameter with several uses, norms.
+ * What is whole on `mesh` already is kept apart from the addends elsewhere, which are summed where
+ * they are and resolved once.
  */
 static esp_status_t lower_sum(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh, esp_mode_t mode,
                               bool *done_out, esp_diag_t *diag)
@@ -277,7 +284,8 @@ static esp_status_t lower_sum(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh, e
     return ESP_OK;
 }
 
-/* ---- partials through linear ops -------------------------------------------------------------------------- */
+/* ---- partials through linear ops
+ * -------------------------------------------------------------------------- */
 
 /*
  * If all partial inputs lie on one mesh and make up a whole linear set, the op runs on each addend:
@@ -332,7 +340,9 @@ static esp_status_t lower_linear(esp_lowerer_t *lw, esp_op_id_t op, int32_t at, 
     return ESP_OK;
 }
 
-/* ---- one op --------------------------------------------------------------------------------------------------- */
+/* ---- one op
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static esp_status_t lower_batch(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh, esp_diag_t *diag)
 {
@@ -372,7 +382,9 @@ static esp_status_t lower_op(esp_lowerer_t *lw, esp_op_id_t op, esp_diag_t *diag
     return lower_whole(lw, op, mesh, diag);
 }
 
-/* ---- the step -------------------------------------------------------------------------------------------------- */
+/* ---- the step
+ * --------------------------------------------------------------------------------------------------
+ */
 
 /* A parameter and its state live where and as their update computes them. */
 static esp_status_t homes_make(esp_lowerer_t *lw, esp_diag_t *diag)
@@ -388,8 +400,7 @@ static esp_status_t homes_make(esp_lowerer_t *lw, esp_diag_t *diag)
         if (lw->strategy->op_mode[op] == ESP_MODE_SHARD && can_shard(lw, op, mesh)) {
             shard_operands(lw, op, lw->shard_scratch);
             for (int32_t k = 0; k < g->input_offset[op + 1] - g->input_offset[op]; k++)
-                if (lw->shard_scratch[k].root == t &&
-                    lw->shard_scratch[k].bind == ESP_BIND_CARRY) {
+                if (lw->shard_scratch[k].root == t && lw->shard_scratch[k].bind == ESP_BIND_CARRY) {
                     home.form = ESP_FORM_SPLIT;
                     home.share = ESP_SHARE_EVEN;
                     home.view = lw->shard_scratch[k].view;
@@ -418,8 +429,9 @@ static esp_status_t accumulate(esp_lowerer_t *lw, esp_diag_t *diag)
         }
         if (!esp_i_reserve(lw, lw->n_classes, 1, 4 * (int64_t)lw->n_classes))
             return esp_i_nomem(diag);
-        int32_t total = esp_i_value_new(lw, t, lw->values.mesh[sum], (esp_form_t)lw->values.form[sum],
-                                        (esp_share_t)lw->values.share[sum], lw->values.view[sum]);
+        int32_t total =
+            esp_i_value_new(lw, t, lw->values.mesh[sum], (esp_form_t)lw->values.form[sum],
+                            (esp_share_t)lw->values.share[sum], lw->values.view[sum]);
         for (int32_t slot = 0; slot < lw->local.data[lw->values.mesh[sum]].n_classes; slot++)
             lw->buffers.root[lw->values.buffer[total] + slot] =
                 lw->buffers.root[lw->values.buffer[sum] + slot];
@@ -449,8 +461,8 @@ static void sums_publish(esp_lowerer_t *lw)
     }
 }
 
-static esp_status_t lower_stage(esp_lowerer_t *lw, bool (*wanted)(const esp_lowerer_t *, esp_op_id_t),
-                                esp_diag_t *diag)
+static esp_status_t
+lower_stage(esp_lowerer_t *lw, bool (*wanted)(const esp_lowerer_t *, esp_op_id_t), esp_diag_t *diag)
 {
     for (esp_op_id_t op = 0; op < lw->graph->n_ops; op++)
         if (wanted(lw, op))
@@ -544,7 +556,9 @@ esp_status_t esp_lower(esp_lowerer_t *lw, const esp_strategy_t *strategy,
     return ESP_OK;
 }
 
-/* ---- life cycle --------------------------------------------------------------------------------------------------- */
+/* ---- life cycle
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static bool lowerer_alloc(esp_lowerer_t *lw)
 {
@@ -563,8 +577,8 @@ static bool lowerer_alloc(esp_lowerer_t *lw)
            (lw->tensor_sum = esp_i_alloc_array(alloc, tensors, sizeof *lw->tensor_sum)) &&
            (lw->operand_scratch = esp_i_alloc_array(alloc, 2 * (int64_t)lw->facts.max_operands + 4,
                                                     sizeof *lw->operand_scratch)) &&
-           (lw->shard_scratch = esp_i_alloc_array(alloc, lw->facts.max_operands + 1,
-                                                  sizeof *lw->shard_scratch));
+           (lw->shard_scratch =
+                esp_i_alloc_array(alloc, lw->facts.max_operands + 1, sizeof *lw->shard_scratch));
 }
 
 esp_status_t esp_lowerer_create(const esp_cost_t *cost, const esp_allocator_t *alloc_or_null,
@@ -625,18 +639,17 @@ void esp_lowerer_destroy(esp_lowerer_t *lw)
             esp_i_free(&alloc, lw->patterns[i]);
         }
     families_free(lw);
-    void *blocks[] = {lw->patterns,      lw->mesh_slots,       lw->spec_local,
-                      lw->mesh_slot_of,  lw->device_class,     lw->class_type,
-                      lw->class_size,    lw->class_offset,     lw->class_device,
-                      lw->class_resident, lw->class_arena,     lw->device_scratch,
-                      lw->units_scratch, lw->tensor_value,     lw->tensor_sum,
-                      lw->operand_scratch, lw->shard_scratch,  lw->d_mesh_offset,
-                      lw->d_mesh_device, lw->d_mesh_class_offset, lw->d_mesh_units,
-                      lw->buffer_offset, lw->successor_offset, lw->successor,
-                      lw->n_predecessors, lw->order_ids,       lw->position};
+    void *blocks[] = {
+        lw->patterns,       lw->mesh_slots,     lw->spec_local,       lw->mesh_slot_of,
+        lw->device_class,   lw->class_type,     lw->class_size,       lw->class_offset,
+        lw->class_device,   lw->class_resident, lw->class_arena,      lw->device_scratch,
+        lw->units_scratch,  lw->tensor_value,   lw->tensor_sum,       lw->operand_scratch,
+        lw->shard_scratch,  lw->d_mesh_offset,  lw->d_mesh_device,    lw->d_mesh_class_offset,
+        lw->d_mesh_units,   lw->buffer_offset,  lw->successor_offset, lw->successor,
+        lw->n_predecessors, lw->order_ids,      lw->position};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         esp_i_free(&alloc, blocks[i]);
-    esp_i_ids_t *ids[] = {&lw->mesh_class,   &lw->reads,        &lw->writes,      &lw->pair_src,
+    esp_i_ids_t *ids[] = {&lw->mesh_class,   &lw->reads,        &lw->writes,       &lw->pair_src,
                           &lw->pair_dst,     &lw->comm_classes, &lw->extra_before, &lw->extra_after,
                           &lw->cross_before, &lw->cross_after,  &lw->overwriters};
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)

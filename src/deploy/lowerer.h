@@ -6,31 +6,34 @@
 #include "espalier/deploy.h"
 
 /*
- * Outline of a call (lower.c): intern the meshes of the strategy, find the device classes, create the
- * homes of parameters, lower the ops that are the same for all micro-batches, then the body once per
- * micro-batch, accumulate, reduce the gradients in buckets, lower the updates; then finish.c derives
- * dependencies and order.c the global order.
+ * Outline of a call (lower.c): intern the meshes of the strategy, find the device classes, create
+ * the homes of parameters, lower the ops that are the same for all micro-batches, then the body
+ * once per micro-batch, accumulate, reduce the gradients in buckets, lower the updates; then
+ * finish.c derives dependencies and order.c the global order.
  *
  * Capacity is reserved once per op (a bound on what it can emit), so that emitting never fails.
  */
 
-/* ---- meshes: interned for the lifetime of the lowerer ------------------------------------------ */
+/* ---- meshes: interned for the lifetime of the lowerer ------------------------------------------
+ */
 
 typedef struct esp_i_mesh {
     int32_t n;
-    const int32_t *device;    /* ascending */
-    const int64_t *units;     /* batch shares of one micro-batch */
+    const int32_t *device;                        /* ascending */
+    const int64_t *units;                         /* batch shares of one micro-batch */
     const double *batch_fraction, *even_fraction; /* per device */
     uint64_t hash;
 } esp_i_mesh_t;
 
-/* ---- static facts about the graph ---------------------------------------------------------------- */
+/* ---- static facts about the graph
+ * ---------------------------------------------------------------- */
 
 enum {
-    ESP_I_OP_SKIP,      /* no task: RESHAPE */
-    ESP_I_OP_ONCE,      /* before the body: does not depend on the batch, or a sum over it of inputs alone */
-    ESP_I_OP_BODY,      /* once per micro-batch */
-    ESP_I_OP_UPDATE     /* after the body */
+    ESP_I_OP_SKIP,  /* no task: RESHAPE */
+    ESP_I_OP_ONCE,  /* before the body: does not depend on the batch, or a sum over it of inputs
+                       alone */
+    ESP_I_OP_BODY,  /* once per micro-batch */
+    ESP_I_OP_UPDATE /* after the body */
 };
 
 /* How one operand is seen by the op's own batch factor. */
@@ -43,51 +46,70 @@ typedef struct esp_i_operand {
 typedef struct esp_i_facts {
     uint8_t *op_stage;
     esp_i_operand_t *in, *out; /* parallel to input_tensor and output_tensor of the graph */
-    uint8_t *op_once;          /* lowered before the body (too, if its stage is BODY and the body reads it) */
-    uint8_t *op_is_add;        /* n-ary element-wise sum */
-    uint8_t *op_shards;        /* its elements can be split evenly: every operand CARRY, ABSENT or SUM */
+    uint8_t
+        *op_once; /* lowered before the body (too, if its stage is BODY and the body reads it) */
+    uint8_t *op_is_add; /* n-ary element-wise sum */
+    uint8_t *op_shards; /* its elements can be split evenly: every operand CARRY, ABSENT or SUM */
     esp_factor_t *op_shard_factor;
     uint8_t *tensor_accumulates; /* made by the body, read after it */
-    uint8_t *tensor_free;      /* input or literal: appears anywhere in any form */
+    uint8_t *tensor_free;        /* input or literal: appears anywhere in any form */
     uint8_t *tensor_body;
-    esp_tensor_id_t *updated;  /* tensors with a next version, in id order */
+    esp_tensor_id_t *updated; /* tensors with a next version, in id order */
     int32_t n_updated;
     esp_tensor_id_t *accumulated;
     int32_t n_accumulated;
     esp_op_id_t *reduction; /* UPDATE ops, by production of what they fold in */
     int32_t n_reductions;
-    esp_tensor_id_t *previous; /* root tensor of a new version -> the tensor it replaces; ESP_NONE */
+    esp_tensor_id_t
+        *previous; /* root tensor of a new version -> the tensor it replaces; ESP_NONE */
     int32_t max_operands;
     esp_op_id_t micro_obstacle; /* the op that forbids micro-batches; ESP_NONE: none */
 } esp_i_facts_t;
 
-/* ---- growing arrays ------------------------------------------------------------------------------- */
+/* ---- growing arrays
+ * ------------------------------------------------------------------------------- */
 
 #define ESP_I_TASK_ARRAYS(X)                                                                       \
-    X(uint8_t, kind) X(uint8_t, mode) X(int32_t, class_) X(int32_t, op) X(int16_t, micro)          \
-    X(int64_t, ns) X(int32_t, comm) X(int32_t, read_offset) X(int32_t, write_offset)
+    X(uint8_t, kind)                                                                               \
+    X(uint8_t, mode) X(int32_t, class_) X(int32_t, op) X(int16_t, micro) X(int64_t, ns)            \
+        X(int32_t, comm) X(int32_t, read_offset) X(int32_t, write_offset)
 #define ESP_I_VALUE_ARRAYS(X)                                                                      \
-    X(esp_tensor_id_t, tensor) X(int32_t, mesh) X(uint8_t, form) X(uint8_t, share)                 \
-    X(esp_view_t, view) X(int16_t, micro) X(int32_t, buffer) X(int32_t, next)
+    X(esp_tensor_id_t, tensor)                                                                     \
+    X(int32_t, mesh) X(uint8_t, form) X(uint8_t, share) X(esp_view_t, view) X(int16_t, micro)      \
+        X(int32_t, buffer) X(int32_t, next)
 #define ESP_I_BUFFER_ARRAYS(X)                                                                     \
-    X(int32_t, value) X(int32_t, class_) X(int64_t, bytes) X(int32_t, root) X(int32_t, producer)   \
-    X(uint8_t, resident)
+    X(int32_t, value)                                                                              \
+    X(int32_t, class_) X(int64_t, bytes) X(int32_t, root) X(int32_t, producer)                     \
+        X(uint8_t, resident)
 #define ESP_I_COMM_ARRAYS(X)                                                                       \
-    X(uint8_t, kind) X(const esp_pattern_t *, pattern) X(int64_t, bytes) X(uint8_t, collective)    \
-    X(int32_t, pair_offset) X(int32_t, class_offset) X(int32_t, task)
+    X(uint8_t, kind)                                                                               \
+    X(const esp_pattern_t *, pattern) X(int64_t, bytes) X(uint8_t, collective)                     \
+        X(int32_t, pair_offset) X(int32_t, class_offset) X(int32_t, task)
 
 #define ESP_I_FIELD(type, name) type *name;
-typedef struct esp_i_tasks { int32_t n, capacity; ESP_I_TASK_ARRAYS(ESP_I_FIELD) } esp_i_tasks_t;
-typedef struct esp_i_values { int32_t n, capacity; ESP_I_VALUE_ARRAYS(ESP_I_FIELD) } esp_i_values_t;
-typedef struct esp_i_buffers { int32_t n, capacity; ESP_I_BUFFER_ARRAYS(ESP_I_FIELD) } esp_i_buffers_t;
-typedef struct esp_i_comms { int32_t n, capacity; ESP_I_COMM_ARRAYS(ESP_I_FIELD) } esp_i_comms_t;
+typedef struct esp_i_tasks {
+    int32_t n, capacity;
+    ESP_I_TASK_ARRAYS(ESP_I_FIELD)
+} esp_i_tasks_t;
+typedef struct esp_i_values {
+    int32_t n, capacity;
+    ESP_I_VALUE_ARRAYS(ESP_I_FIELD)
+} esp_i_values_t;
+typedef struct esp_i_buffers {
+    int32_t n, capacity;
+    ESP_I_BUFFER_ARRAYS(ESP_I_FIELD)
+} esp_i_buffers_t;
+typedef struct esp_i_comms {
+    int32_t n, capacity;
+    ESP_I_COMM_ARRAYS(ESP_I_FIELD)
+} esp_i_comms_t;
 #undef ESP_I_FIELD
 
 typedef ESP_VEC(int32_t) esp_i_ids_t;
 
 /* Mesh as the current call uses it. */
 typedef struct esp_i_local_mesh {
-    int32_t mesh; /* interned id */
+    int32_t mesh;                   /* interned id */
     int32_t class_first, n_classes; /* in mesh_class */
     int64_t total_units;
 } esp_i_local_mesh_t;
@@ -114,7 +136,7 @@ struct esp_lowerer {
 
     /* of the current call */
     const esp_strategy_t *strategy;
-    int32_t micro;          /* ESP_NONE outside the body */
+    int32_t micro; /* ESP_NONE outside the body */
     int32_t n_classes;
     int32_t *device_class, *class_type, *class_size;
     int32_t *class_offset, *class_device;
@@ -150,9 +172,10 @@ struct esp_lowerer {
 esp_status_t esp_i_facts_find(esp_lowerer_t *lw, esp_diag_t *diag);
 
 /* mesh.c */
-esp_status_t esp_i_mesh_intern(esp_lowerer_t *lw, int32_t n, const int32_t *device, const int64_t *units,
-                               int32_t *mesh_out);
-esp_status_t esp_i_mesh_prepare(esp_lowerer_t *lw, esp_diag_t *diag); /* strategy meshes and classes */
+esp_status_t esp_i_mesh_intern(esp_lowerer_t *lw, int32_t n, const int32_t *device,
+                               const int64_t *units, int32_t *mesh_out);
+esp_status_t esp_i_mesh_prepare(esp_lowerer_t *lw,
+                                esp_diag_t *diag); /* strategy meshes and classes */
 /* Union of two local meshes (for partials); -1: no memory. */
 int32_t esp_i_mesh_union(esp_lowerer_t *lw, int32_t a, int32_t b);
 bool esp_i_mesh_contains(const esp_lowerer_t *lw, int32_t outer, int32_t inner);
@@ -174,11 +197,12 @@ int64_t esp_i_pattern_ns(const esp_pattern_t *pattern, int64_t bytes);
 bool esp_i_reserve(esp_lowerer_t *lw, int64_t tasks, int64_t values, int64_t operands);
 int32_t esp_i_value_new(esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh, esp_form_t form,
                         esp_share_t share, esp_view_t view);
-int32_t esp_i_task_new(esp_lowerer_t *lw, esp_task_kind_t kind, esp_mode_t mode, int32_t class_, int32_t op,
-                       int64_t ns);
+int32_t esp_i_task_new(esp_lowerer_t *lw, esp_task_kind_t kind, esp_mode_t mode, int32_t class_,
+                       int32_t op, int64_t ns);
 void esp_i_task_read(esp_lowerer_t *lw, int32_t buffer);
 void esp_i_task_write(esp_lowerer_t *lw, int32_t task, int32_t buffer);
-int64_t esp_i_tensor_bytes(const esp_lowerer_t *lw, esp_tensor_id_t root); /* of one micro-batch in the body */
+int64_t esp_i_tensor_bytes(const esp_lowerer_t *lw,
+                           esp_tensor_id_t root); /* of one micro-batch in the body */
 int64_t esp_i_value_total_bytes(const esp_lowerer_t *lw, int32_t value);
 
 /* reshard.c */
@@ -193,7 +217,8 @@ typedef struct esp_i_want {
 esp_status_t esp_i_need(esp_lowerer_t *lw, esp_i_want_t want, int32_t op, int32_t *value_out,
                         esp_diag_t *diag);
 int32_t esp_i_find(const esp_lowerer_t *lw, esp_i_want_t want); /* ESP_NONE: there is none */
-/* Opens a movement of one pair; more pairs may follow by esp_i_comm_pair before esp_i_comm_close. */
+/* Opens a movement of one pair; more pairs may follow by esp_i_comm_pair before esp_i_comm_close.
+ */
 int32_t esp_i_comm_open(esp_lowerer_t *lw, esp_comm_t kind, int32_t op);
 void esp_i_comm_pair(esp_lowerer_t *lw, int32_t comm, int32_t src, int32_t dst);
 esp_status_t esp_i_comm_close(esp_lowerer_t *lw, int32_t comm, esp_diag_t *diag);
@@ -207,7 +232,9 @@ esp_status_t esp_i_order(esp_lowerer_t *lw, esp_diag_t *diag);
 esp_status_t esp_i_order_init(esp_lowerer_t *lw);
 void esp_i_order_fini(esp_lowerer_t *lw);
 
-/* Replaces *array by one of at least `need` elements (contents kept up to `keep`); false: no memory. */
-bool esp_i_resize(const esp_allocator_t *alloc, void *array, int64_t keep, int64_t need, size_t size);
+/* Replaces *array by one of at least `need` elements (contents kept up to `keep`); false: no
+ * memory. */
+bool esp_i_resize(const esp_allocator_t *alloc, void *array, int64_t keep, int64_t need,
+                  size_t size);
 
 #endif

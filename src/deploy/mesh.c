@@ -104,8 +104,9 @@ static esp_status_t spec_intern(esp_lowerer_t *lw, const esp_mesh_spec_t *spec, 
             return esp_i_fail(diag, ESP_ERR_ARGUMENT, "mesh %d: device %d is out of range or order",
                               index, spec->device[k]);
         if (!(spec->weight[k] > 0 && spec->weight[k] < 1e300))
-            return esp_i_fail(diag, ESP_ERR_ARGUMENT, "mesh %d: weight of device %d is not positive",
-                              index, spec->device[k]);
+            return esp_i_fail(diag, ESP_ERR_ARGUMENT,
+                              "mesh %d: weight of device %d is not positive", index,
+                              spec->device[k]);
     }
     int64_t batch = esp_i_max_i64(lw->graph->batch, 1) / lw->strategy->micro_batches;
     esp_i_apportion(batch, 1, spec->n, spec->weight, units);
@@ -285,8 +286,8 @@ esp_status_t esp_i_mesh_prepare(esp_lowerer_t *lw, esp_diag_t *diag)
         return esp_i_nomem(diag);
     size_t per_device = sizeof(int64_t) + 2 * sizeof(int32_t);
     int32_t *rename = NULL;
-    char *scratch = esp_i_alloc_array(
-        &lw->alloc, 1, (size_t)n_devices * (per_device + 1) + (size_t)n_meshes);
+    char *scratch =
+        esp_i_alloc_array(&lw->alloc, 1, (size_t)n_devices * (per_device + 1) + (size_t)n_meshes);
     if (!scratch)
         return esp_i_nomem(diag);
     uint8_t *device_used = (uint8_t *)scratch + (size_t)n_devices * per_device;
@@ -294,7 +295,8 @@ esp_status_t esp_i_mesh_prepare(esp_lowerer_t *lw, esp_diag_t *diag)
     esp_status_t status = meshes_used(lw, mesh_used, diag);
     if (status == ESP_OK)
         status = meshes_intern(lw, mesh_used, device_used, scratch, diag);
-    if (status == ESP_OK && !(rename = esp_i_alloc_array(&lw->alloc, lw->n_classes, sizeof *rename)))
+    if (status == ESP_OK &&
+        !(rename = esp_i_alloc_array(&lw->alloc, lw->n_classes, sizeof *rename)))
         status = esp_i_nomem(diag);
     if (status == ESP_OK)
         classes_compact(lw, device_used, rename);

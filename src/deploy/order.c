@@ -1,10 +1,10 @@
 /*
  * The global total order: list scheduling by longest remaining path, ties by id.
  *
- * Every class has a compute stream and a collective stream; other movements start when they are ready.
- * Links are taken as free: contention is the simulator's business, and it follows this order. A task
- * gets its position when it starts; it starts only after its predecessors have ended, so the order is
- * topological.
+ * Every class has a compute stream and a collective stream; other movements start when they are
+ * ready. Links are taken as free: contention is the simulator's business, and it follows this
+ * order. A task gets its position when it starts; it starts only after its predecessors have ended,
+ * so the order is topological.
  */
 #include "deploy/lowerer.h"
 
@@ -16,10 +16,10 @@ typedef struct event {
 } event_t;
 
 struct esp_i_order {
-    int64_t *rank;      /* longest remaining path, ns */
-    int32_t *waiting;   /* predecessors left */
-    event_t *running;   /* min-heap on (time, task) */
-    int32_t *ready;     /* per class a max-heap on (rank, -task): a segment of class_tasks entries */
+    int64_t *rank;    /* longest remaining path, ns */
+    int32_t *waiting; /* predecessors left */
+    event_t *running; /* min-heap on (time, task) */
+    int32_t *ready;   /* per class a max-heap on (rank, -task): a segment of class_tasks entries */
     int32_t *ready_first, *ready_count;
     int64_t *collective_free; /* per class */
     uint8_t *busy;            /* per class: the compute stream */
@@ -49,7 +49,8 @@ void esp_i_order_fini(esp_lowerer_t *lw)
         esp_i_free(&lw->alloc, blocks[i]);
 }
 
-/* ---- heaps ------------------------------------------------------------------------------------- */
+/* ---- heaps -------------------------------------------------------------------------------------
+ */
 
 static bool sooner(event_t a, event_t b)
 {
@@ -107,7 +108,8 @@ static int32_t ready_pop(struct esp_i_order *o, int32_t class_)
     return top;
 }
 
-/* ---- the schedule --------------------------------------------------------------------------------- */
+/* ---- the schedule
+ * --------------------------------------------------------------------------------- */
 
 static bool order_grow(esp_lowerer_t *lw)
 {
@@ -205,7 +207,8 @@ esp_status_t esp_i_order(esp_lowerer_t *lw, esp_diag_t *diag)
         int32_t class_ = lw->tasks.class_[event.task];
         if (class_ != ESP_NONE)
             o->busy[class_] = 0;
-        for (int32_t e = lw->successor_offset[event.task]; e < lw->successor_offset[event.task + 1]; e++)
+        for (int32_t e = lw->successor_offset[event.task]; e < lw->successor_offset[event.task + 1];
+             e++)
             if (--o->waiting[lw->successor[e]] == 0)
                 task_ready(lw, lw->successor[e], event.time);
         if (!o->n_running || o->running[0].time > event.time)

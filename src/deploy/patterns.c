@@ -41,8 +41,8 @@ static esp_place_t place_of(const esp_lowerer_t *lw, int32_t local, esp_share_t 
     const esp_i_mesh_t *mesh = esp_i_mesh_of(lw, local);
     return (esp_place_t){.n = mesh->n,
                          .device = mesh->device,
-                         .fraction = share == ESP_SHARE_EVEN ? mesh->even_fraction
-                                                             : mesh->batch_fraction};
+                         .fraction =
+                             share == ESP_SHARE_EVEN ? mesh->even_fraction : mesh->batch_fraction};
 }
 
 static esp_i_pattern_entry_t *entry_make(esp_lowerer_t *lw, const uint64_t key[2], esp_comm_t comm,

@@ -2,8 +2,8 @@
  * Reshards: from the values of a tensor that exist to the form that is needed (DESIGN: forms).
  *
  * A plan is at most three moves: resolve inside the source mesh, cross, complete inside the target
- * mesh. The cheapest plan over all existing values is carried out; ties go to the first found. What a
- * plan makes stays in the tensor's list, so all consumers of one form share it.
+ * mesh. The cheapest plan over all existing values is carried out; ties go to the first found. What
+ * a plan makes stays in the tensor's list, so all consumers of one form share it.
  */
 #include "deploy/lowerer.h"
 
@@ -42,7 +42,8 @@ int32_t esp_i_find(const esp_lowerer_t *lw, esp_i_want_t want)
     return value;
 }
 
-/* ---- movements ---------------------------------------------------------------------------------- */
+/* ---- movements ----------------------------------------------------------------------------------
+ */
 
 int32_t esp_i_comm_open(esp_lowerer_t *lw, esp_comm_t kind, int32_t op)
 {
@@ -69,7 +70,8 @@ void esp_i_comm_pair(esp_lowerer_t *lw, int32_t comm, int32_t src, int32_t dst)
     int32_t n_dst = lw->local.data[values->mesh[dst]].n_classes;
     for (int32_t slot = 0; slot < n_dst; slot++) {
         int32_t buffer = values->buffer[dst] + slot;
-        bool kept = lw->comms.kind[comm] == ESP_COMM_BROADCAST && lw->buffers.root[buffer] != buffer;
+        bool kept =
+            lw->comms.kind[comm] == ESP_COMM_BROADCAST && lw->buffers.root[buffer] != buffer;
         if (!kept)
             esp_i_task_write(lw, lw->comms.task[comm], buffer);
     }
@@ -108,7 +110,8 @@ esp_status_t esp_i_comm_close(esp_lowerer_t *lw, int32_t comm, esp_diag_t *diag)
     return ESP_OK;
 }
 
-/* ---- plans ---------------------------------------------------------------------------------------- */
+/* ---- plans
+ * ---------------------------------------------------------------------------------------- */
 
 /* One move to a form: by communication, or locally (comm == ESP_COMM_COUNT: alias or slice). */
 typedef struct move {
@@ -190,7 +193,8 @@ static esp_i_want_t even_split(const esp_lowerer_t *lw, const esp_i_want_t *want
     return split;
 }
 
-static void plan_from_partial(esp_lowerer_t *lw, int32_t src, const esp_i_want_t *want, plan_t *best)
+static void plan_from_partial(esp_lowerer_t *lw, int32_t src, const esp_i_want_t *want,
+                              plan_t *best)
 {
     int32_t mesh = lw->values.mesh[src];
     if (want->form == ESP_FORM_SPLIT && mesh == want->mesh) {
@@ -250,7 +254,8 @@ static void plan_find(esp_lowerer_t *lw, const esp_i_want_t *want, plan_t *best)
     }
 }
 
-/* ---- carrying out --------------------------------------------------------------------------------- */
+/* ---- carrying out
+ * --------------------------------------------------------------------------------- */
 
 /* Buffer of `class_` in a value, or ESP_NONE. */
 static int32_t buffer_of(const esp_lowerer_t *lw, int32_t value, int32_t class_)
@@ -267,8 +272,8 @@ static void buffer_alias(esp_lowerer_t *lw, int32_t buffer, int32_t of)
 }
 
 /*
- * Replicated to replicated or to rows of it, without a link. Rows that lie together (outer == 1) are
- * an alias; others are copied.
+ * Replicated to replicated or to rows of it, without a link. Rows that lie together (outer == 1)
+ * are an alias; others are copied.
  */
 static void move_locally(esp_lowerer_t *lw, int32_t src, int32_t dst, int32_t op)
 {
@@ -343,9 +348,10 @@ esp_status_t esp_i_need(esp_lowerer_t *lw, esp_i_want_t want, int32_t op, int32_
         return ESP_OK;
     const char *name = lw->graph->tensor_name[want.root];
     if (want.form == ESP_FORM_PARTIAL)
-        return esp_i_fail(diag, ESP_ERR_ARGUMENT,
-                          "op %s needs the addends of %s where they are made: same mesh, batch mode",
-                          lw->graph->op_name[op], name);
+        return esp_i_fail(
+            diag, ESP_ERR_ARGUMENT,
+            "op %s needs the addends of %s where they are made: same mesh, batch mode",
+            lw->graph->op_name[op], name);
     if (lw->facts.tensor_free[want.root]) {
         *value_out = value_appear(lw, &want);
         return ESP_OK;

@@ -2,7 +2,8 @@
 #include "base/base.h"
 #include "espalier/deploy.h"
 
-static void even_share(int64_t extent, int64_t n, int64_t k, int64_t *offset_out, int64_t *share_out)
+static void even_share(int64_t extent, int64_t n, int64_t k, int64_t *offset_out,
+                       int64_t *share_out)
 {
     /* floor((k+1) e / n) - floor(k e / n) without overflow */
     int64_t whole = extent / n, rest = extent % n;
