@@ -1,9 +1,7 @@
-/* The kinds that are plain loop nests: the harness on all examples, refusals, particular numbers.
+/* The kinds that are plain loop nests: the harness on all examples.
  */
 #include "kind_harness.h"
 #include "support.h"
-
-#include <math.h>
 
 static void test_examples_infer(void **state)
 {

@@ -19,7 +19,7 @@ static double softplus(double x)
 
 static double clip(double x, double low, double high)
 {
-    return x < low ? low : fmin(x, high);
+    return x < low ? low : x > high ? high : x; /* NaN stays */
 }
 
 static double sign(double x)
