@@ -153,7 +153,7 @@ esp_status_t esp_builder_tensor(esp_builder_t *builder, const char *name, esp_ro
         .producer = ESP_NONE,
         .next = ESP_NONE,
     };
-    for (int32_t i = 0; i < rank && i < ESP_MAX_RANK; i++)
+    for (int32_t i = 0; rank <= ESP_MAX_RANK && i < rank; i++)
         tensor.shape.dims[i] = dims[i];
     esp_status_t status = add_tensor(builder, name, data, &tensor, tensor_out, diag);
     if (status != ESP_OK)
@@ -190,12 +190,23 @@ esp_status_t esp_builder_rename(esp_builder_t *builder, esp_tensor_id_t tensor, 
     return ESP_OK;
 }
 
+/* A graph has one loss, and it is a scalar. */
+static bool can_be_loss(const esp_builder_t *builder, esp_tensor_id_t tensor)
+{
+    for (esp_tensor_id_t i = 0; i < builder->tensors.count; i++)
+        if (i != tensor && builder->tensors.data[i].role == ESP_ROLE_LOSS)
+            return false;
+    return esp_i_shape_elements(&builder->tensors.data[tensor].shape) == 1;
+}
+
 esp_status_t esp_builder_role(esp_builder_t *builder, esp_tensor_id_t tensor, esp_role_t role)
 {
     if (!is_tensor(builder, tensor) || role < 0 || role >= ESP_ROLE_COUNT)
         return ESP_ERR_ARGUMENT;
     esp_i_built_tensor_t *built = &builder->tensors.data[tensor];
     if (role_stands_alone(role) != (built->producer == ESP_NONE))
+        return ESP_ERR_ARGUMENT;
+    if (role == ESP_ROLE_LOSS && !can_be_loss(builder, tensor))
         return ESP_ERR_ARGUMENT;
     built->role = role;
     return ESP_OK;
