@@ -8,6 +8,7 @@
 #include "cluster/cluster.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef struct router {
     const esp_cluster_t *cluster;
@@ -198,4 +199,12 @@ int64_t esp_cluster_route_latency_ns(const esp_cluster_t *cluster, int32_t src, 
     for (int32_t i = 0; i < n; i++)
         sum += cluster->link_latency_ns[links[i]];
     return sum;
+}
+
+int32_t esp_cluster_find_vertex(const esp_cluster_t *cluster, const char *name)
+{
+    for (int32_t v = 0; v < cluster->n_vertices; v++)
+        if (strcmp(cluster->vertex_name[v], name) == 0)
+            return v;
+    return -1;
 }
