@@ -1,0 +1,107 @@
+/* The simulator against its naive twin, on random deployments. */
+#include "deploy_builder.h"
+#include "naive_sim.h"
+
+#include "espalier/cluster.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Equal, but for rounding on fair links: a nanosecond here or there per speed change. */
+static void assert_close(int64_t a, int64_t b, bool fair)
+{
+    double slack = fair ? 1e-9 * (double)a + 4 : 0;
+    if (fabs((double)(a - b)) > slack)
+        fail_msg("%lld differs from the twin's %lld", (long long)a, (long long)b);
+}
+
+/* Whether the deployment could be simulated, and not both refuse it. */
+static bool compare(const esp_deployment_t *d, const esp_sim_opts_t *opts, esp_sim_t *sim)
+{
+    esp_sim_result_t r;
+    esp_diag_t diag = {0};
+    naive_result_t twin = naive_run(d, opts);
+    esp_status_t status = esp_sim_run(sim, d, opts, &r, &diag);
+    bool fair = opts->links == ESP_LINK_FAIR;
+    assert_int_equal(status == ESP_ERR_INTERNAL, twin.deadlock);
+    if (status == ESP_OK) {
+        assert_close(r.step_time_ns, twin.step_time_ns, fair);
+        assert_close(r.makespan_ns, twin.makespan_ns, fair);
+        for (int32_t t = 0; t < d->n_tasks; ++t) {
+            assert_close(r.start_ns[t], twin.start_ns[t], fair);
+            assert_close(r.end_ns[t], twin.end_ns[t], fair);
+        }
+        for (int32_t k = 0; k < d->n_classes; ++k)
+            assert_int_equal(r.class_peak_bytes[k], twin.peak_bytes[k]);
+    }
+    naive_free(&twin);
+    return status == ESP_OK;
+}
+
+/* Now and then an order that is not topological: it may deadlock, and must say so. */
+static void shuffle(esp_i_rng_t *rng, int32_t n, int32_t *order)
+{
+    for (int32_t p = 0; p < n; ++p)
+        order[p] = p;
+    for (int32_t k = 0; k < 3; ++k) {
+        int32_t a = (int32_t)esp_i_rng_below(rng, n), b = (int32_t)esp_i_rng_below(rng, n);
+        int32_t swap = order[a];
+        order[a] = order[b];
+        order[b] = swap;
+    }
+}
+
+static void run_twins(esp_link_mode_t links, int32_t fifo, uint64_t seed, int32_t rounds)
+{
+    esp_sim_t *sim;
+    esp_i_rng_t rng;
+    int32_t done = 0;
+    esp_i_rng_seed(&rng, seed);
+    assert_int_equal(esp_sim_create(NULL, &sim), ESP_OK);
+    for (int32_t k = 0; k < rounds; ++k) {
+        int32_t n = 2 + (int32_t)esp_i_rng_below(&rng, 30);
+        esp_cluster_t *cluster = lab_random_cluster(&rng, 3, 3);
+        deploy_t *deploy = deploy_random(&rng, cluster, n);
+        int32_t order[32];
+        shuffle(&rng, n, order);
+        esp_sim_opts_t opts = esp_sim_opts_default();
+        opts.links = links;
+        opts.fifo = fifo;
+        opts.timeline = 1;
+        opts.steps = 1 + (int32_t)esp_i_rng_below(&rng, 4);
+        done += compare(deploy_get(deploy, esp_i_rng_below(&rng, 4) ? NULL : order), &opts, sim);
+        deploy_free(deploy);
+        esp_cluster_destroy(cluster);
+    }
+    esp_sim_destroy(sim);
+    assert_true(done > rounds / 2);
+}
+
+static void exclusive_equals_twin(void **state)
+{
+    (void)state;
+    run_twins(ESP_LINK_EXCLUSIVE, 0, 1, 300);
+}
+
+static void fair_equals_twin(void **state)
+{
+    (void)state;
+    run_twins(ESP_LINK_FAIR, 0, 2, 300);
+}
+
+static void fifo_equals_twin(void **state)
+{
+    (void)state;
+    run_twins(ESP_LINK_EXCLUSIVE, 1, 3, 100);
+    run_twins(ESP_LINK_FAIR, 1, 4, 50);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exclusive_equals_twin),
+        cmocka_unit_test(fair_equals_twin),
+        cmocka_unit_test(fifo_equals_twin),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
