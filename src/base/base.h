@@ -22,6 +22,10 @@
 esp_status_t esp_i_fail(esp_diag_t *diag, esp_status_t status, const char *format, ...)
     ESP_PRINTF(3, 4);
 esp_status_t esp_i_nomem(esp_diag_t *diag);
+#ifdef __clang_analyzer__ /* shows the analyzer that these never return ESP_OK */
+#define esp_i_fail(diag, status, ...) ((void)esp_i_fail(diag, status, __VA_ARGS__), (status))
+#define esp_i_nomem(diag)             ((void)esp_i_nomem(diag), ESP_ERR_NOMEM)
+#endif
 /* Where; each only sets its own field and accepts a NULL diag. Long names are cut in the middle. */
 void esp_i_diag_file(esp_diag_t *diag, const char *file);
 void esp_i_diag_place(esp_diag_t *diag, const char *format, ...) ESP_PRINTF(2, 3);

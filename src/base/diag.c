@@ -40,6 +40,11 @@ static void copy_middle_cut(char *out, size_t capacity, const char *text)
     make_one_line(out);
 }
 
+#ifdef __clang_analyzer__
+#undef esp_i_fail
+#undef esp_i_nomem
+#endif
+
 esp_status_t esp_i_fail(esp_diag_t *diag, esp_status_t status, const char *format, ...)
 {
     if (diag == NULL)
