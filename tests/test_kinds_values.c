@@ -7,6 +7,7 @@
 #include "support.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void check_values(const kind_example_t *example, const double *expected, int64_t n)
@@ -429,6 +430,36 @@ static void test_factors(void **state)
     assert_view(y, 2, 3, 4);
 }
 
+/* A share of nothing of a part of extent 1, which fits any axis: no element is touched. */
+static void check_nothing(const esp_graph_t *graph, esp_factor_t factor)
+{
+    kernel_call_t call;
+    kernel_local(graph, 0, factor, 0, 0, &call);
+    for (int32_t i = 0; i < call.n_operands; i++)
+        call.operand[i].data = buffer_alloc(&call.operand[i]);
+    kernel_call_run(graph, 0, &call);
+    for (int32_t i = 0; i < call.n_operands; i++) {
+        const esp_i_buffer_t *buffer = &call.operand[i];
+        for (int64_t j = 0; i >= call.kernel.n_in && j < esp_i_buffer_elements(buffer); j++)
+            assert_true(buffer->data[j] == 0);
+        free(call.operand[i].data);
+    }
+    kernel_call_fini(&call);
+}
+
+static void test_share_of_nothing(void **state)
+{
+    kind_examples_t examples = kind_examples_a();
+    (void)state;
+    for (int32_t i = 0; i < examples.count; i++) {
+        esp_graph_t *graph = graph_of(&examples.data[i]);
+        for (int32_t d = 0; d < graph->dim_offset[1]; d++)
+            if (graph->dim_extent[d] > 1)
+                check_nothing(graph, (esp_factor_t){d, graph->dim_extent[d], 1, 1});
+        esp_graph_destroy(graph);
+    }
+}
+
 /* 70 inputs: the mask with all bits set stands for those beyond 63. */
 static void test_many_inputs(void **state)
 {
@@ -450,11 +481,17 @@ static void test_many_inputs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contract), cmocka_unit_test(test_conv),
-        cmocka_unit_test(test_pool),     cmocka_unit_test(test_reduce),
-        cmocka_unit_test(test_views),    cmocka_unit_test(test_conv_plain),
-        cmocka_unit_test(test_ties),     cmocka_unit_test(test_flops),
-        cmocka_unit_test(test_factors),  cmocka_unit_test(test_many_inputs),
+        cmocka_unit_test(test_contract),
+        cmocka_unit_test(test_conv),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_reduce),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_conv_plain),
+        cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_flops),
+        cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_many_inputs),
+        cmocka_unit_test(test_share_of_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,7 @@ static esp_status_t infer_dtype(const esp_i_op_t *op, esp_diag_t *diag)
     case NUMBER:
         return esp_i_check_number(op, 0, diag);
     case FLOAT:
-        return esp_i_check_float(op, 0, diag);
+        return esp_i_operand_float(op, 0, "input 0", diag);
     case ORDER:
         ESP_TRY(esp_i_check_number(op, 0, diag));
         op->out[0].dtype = ESP_DTYPE_BOOL;

@@ -1,9 +1,6 @@
 /* Loop nests, chains and the walk over buffers; checks that infer callbacks share. */
 #include "graph/kinds/nest.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* ---- walk -------------------------------------------------------------------------------------
  */
 
@@ -38,8 +35,8 @@ bool esp_i_walk_next(esp_i_walk_t *walk)
 static int32_t split_level(int32_t n, const int64_t *extent, const esp_i_buffer_t *buffer)
 {
     const esp_view_t *view = &buffer->view;
-    if (view->extent <= 1)
-        return -1;
+    if (view->extent <= 1) /* fits anywhere; a share of it is all or nothing */
+        return view->extent == 1 && buffer->share == 0 && n > 0 ? 0 : -1;
     int64_t before = 1;
     for (int32_t l = 0; l < n; l++) {
         int64_t after = before * extent[l];
@@ -288,9 +285,10 @@ esp_status_t esp_i_check_shape(const esp_i_shape_t *shape, esp_diag_t *diag)
     for (int32_t a = 0; a < shape->rank; a++) {
         int64_t extent = esp_i_max_i64(shape->dims[a], 1);
         if (!esp_i_mul_i64(elements, extent, &elements) || elements > ESP_MAX_ELEMENTS) {
-            char text[128];
+            char text[96];
+            esp_i_operand_text(shape, text);
             return esp_i_fail(diag, ESP_ERR_LIMIT, "a tensor of shape %s has too many elements",
-                              esp_i_shape_text(shape, text));
+                              text);
         }
     }
     return ESP_OK;
@@ -314,15 +312,6 @@ esp_status_t esp_i_check_number(const esp_i_op_t *op, int32_t input, esp_diag_t 
     return ESP_OK;
 }
 
-esp_status_t esp_i_check_float(const esp_i_op_t *op, int32_t input, esp_diag_t *diag)
-{
-    if (!esp_dtype_is_float(op->in[input].dtype))
-        return esp_i_fail(diag, ESP_ERR_INVALID,
-                          "input %d is %s where a floating-point type is expected", (int)input,
-                          esp_dtype_name(op->in[input].dtype));
-    return ESP_OK;
-}
-
 esp_status_t esp_i_check_equal(const esp_i_shape_t *shape, const char *what,
                                const esp_i_shape_t *other_shape, const char *other,
                                esp_diag_t *diag)
@@ -332,23 +321,11 @@ esp_status_t esp_i_check_equal(const esp_i_shape_t *shape, const char *what,
         equal = shape->dims[a] == other_shape->dims[a];
     if (equal)
         return ESP_OK;
-    char text[128], other_text[128];
-    return esp_i_fail(diag, ESP_ERR_INVALID, "%s is %s and %s is %s", what,
-                      esp_i_shape_text(shape, text), other,
-                      esp_i_shape_text(other_shape, other_text));
-}
-
-const char *esp_i_shape_text(const esp_i_shape_t *shape, char text[128])
-{
-    size_t used = 0;
-    text[used++] = '[';
-    for (int32_t a = 0; a < shape->rank && used < 100; a++) {
-        int wrote =
-            snprintf(text + used, 128 - used, a > 0 ? ",%lld" : "%lld", (long long)shape->dims[a]);
-        used += wrote > 0 ? (size_t)wrote : 0;
-    }
-    memcpy(text + used, "]", 2);
-    return text;
+    char text[96], other_text[96];
+    esp_i_operand_text(shape, text);
+    esp_i_operand_text(other_shape, other_text);
+    return esp_i_fail(diag, ESP_ERR_INVALID, "%s is %s and %s is %s", what, text, other,
+                      other_text);
 }
 
 bool esp_i_op_empty(const esp_i_op_t *op)

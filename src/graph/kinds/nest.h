@@ -10,7 +10,7 @@
 #ifndef ESP_GRAPH_KINDS_NEST_H
 #define ESP_GRAPH_KINDS_NEST_H
 
-#include "graph/kind.h"
+#include "graph/kinds/operand.h"
 
 enum { ESP_I_WALK_LEVELS = 3 * ESP_MAX_RANK, ESP_I_WALK_OPERANDS = 4 };
 
@@ -91,15 +91,12 @@ bool esp_i_op_empty(const esp_i_op_t *op);
 esp_status_t esp_i_check_shape(const esp_i_shape_t *shape, esp_diag_t *diag);
 /* Inputs [from, to) that are present have the dtype of input `from`. */
 esp_status_t esp_i_check_dtypes(const esp_i_op_t *op, int32_t from, int32_t to, esp_diag_t *diag);
-/* Input `input` is a number (not bool), or a floating-point number. */
+/* Input `input` is a number, not bool. */
 esp_status_t esp_i_check_number(const esp_i_op_t *op, int32_t input, esp_diag_t *diag);
-esp_status_t esp_i_check_float(const esp_i_op_t *op, int32_t input, esp_diag_t *diag);
 /* Two shapes are equal. `what` and `other` name them. */
 esp_status_t esp_i_check_equal(const esp_i_shape_t *shape, const char *what,
                                const esp_i_shape_t *other_shape, const char *other,
                                esp_diag_t *diag);
-/* "[2,3,4]"; always terminated. Returns `text`. */
-const char *esp_i_shape_text(const esp_i_shape_t *shape, char text[128]);
 
 int64_t esp_i_gcd(int64_t a, int64_t b);
 void esp_i_zero(const esp_i_buffer_t *buffer);

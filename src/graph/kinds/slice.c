@@ -6,13 +6,6 @@
  */
 #include "graph/kinds/nest.h"
 
-static int32_t linear_in_x(const esp_i_op_t *op, uint64_t masks_out[4])
-{
-    (void)op;
-    masks_out[0] = 1;
-    return 1;
-}
-
 /* ---- SLICE: y is the small one
  * ------------------------------------------------------------------------ */
 
@@ -190,9 +183,7 @@ static esp_status_t concat_infer(const esp_i_op_t *op, esp_diag_t *diag)
 {
     const esp_i_shape_t *x = &op->in[0];
     int32_t axis = op->attr->axis.axis;
-    if (axis < 0 || axis >= x->rank)
-        return esp_i_fail(diag, ESP_ERR_INVALID, "axis %d of tensors of %d axes", (int)axis,
-                          (int)x->rank);
+    ESP_TRY(esp_i_operand_axis(x, axis, false, diag));
     ESP_TRY(esp_i_check_dtypes(op, 0, op->n_in, diag));
     esp_i_shape_t *y = &op->out[0];
     *y = *x;
@@ -306,7 +297,7 @@ const esp_i_kind_t esp_i_kind_SLICE = {
     .family = ESP_FAMILY_MEMORY,
     .infer = slice_infer,
     .dims = slice_dims,
-    .linear = linear_in_x,
+    .linear = esp_i_operand_linear_first,
     .gradient = slice_gradient,
     .kernel = slice_kernel,
 };

@@ -4,26 +4,9 @@
 /* The shape that an attribute asks for, with the dtype of x. */
 static esp_status_t asked_shape(const esp_i_op_t *op, esp_diag_t *diag)
 {
-    const esp_attr_t *attr = op->attr;
-    esp_i_shape_t *y = &op->out[0];
-    if (attr->shape.rank < 0 || attr->shape.rank > ESP_MAX_RANK)
-        return esp_i_fail(diag, ESP_ERR_LIMIT, "a shape of %d axes where %d are the limit",
-                          (int)attr->shape.rank, ESP_MAX_RANK);
-    *y = (esp_i_shape_t){.dtype = op->in[0].dtype, .rank = attr->shape.rank};
-    for (int32_t a = 0; a < y->rank; a++) {
-        y->dims[a] = attr->shape.dims[a];
-        if (y->dims[a] < 0)
-            return esp_i_fail(diag, ESP_ERR_INVALID, "extent %lld of axis %d is negative",
-                              (long long)y->dims[a], (int)a);
-    }
-    return esp_i_check_shape(y, diag);
-}
-
-static int32_t linear_in_x(const esp_i_op_t *op, uint64_t masks_out[4])
-{
-    (void)op;
-    masks_out[0] = 1;
-    return 1;
+    ESP_TRY(esp_i_operand_attr_shape(op, diag));
+    op->out[0].dtype = op->in[0].dtype;
+    return esp_i_check_shape(&op->out[0], diag);
 }
 
 /* ---- RESHAPE
@@ -33,24 +16,14 @@ static esp_status_t reshape_infer(const esp_i_op_t *op, esp_diag_t *diag)
 {
     ESP_TRY(asked_shape(op, diag));
     if (esp_i_shape_elements(&op->in[0]) != esp_i_shape_elements(&op->out[0])) {
-        char from[128], to[128];
-        return esp_i_fail(
-            diag, ESP_ERR_INVALID, "%s has %lld elements and %s has %lld",
-            esp_i_shape_text(&op->in[0], from), (long long)esp_i_shape_elements(&op->in[0]),
-            esp_i_shape_text(&op->out[0], to), (long long)esp_i_shape_elements(&op->out[0]));
+        char from[96], to[96];
+        esp_i_operand_text(&op->in[0], from);
+        esp_i_operand_text(&op->out[0], to);
+        return esp_i_fail(diag, ESP_ERR_INVALID, "%s has %lld elements and %s has %lld", from,
+                          (long long)esp_i_shape_elements(&op->in[0]), to,
+                          (long long)esp_i_shape_elements(&op->out[0]));
     }
     return ESP_OK;
-}
-
-/* The buffer stays as it is, so any view of it does. */
-static void reshape_dims(const esp_i_op_t *op, esp_i_dims_t *dims)
-{
-    int64_t elements = esp_i_shape_elements(&op->in[0]);
-    if (elements <= 1)
-        return;
-    esp_i_dims_open(dims, elements, 1);
-    esp_i_dims_bind(dims, 0, ESP_BIND_CARRY, 1, 1);
-    esp_i_dims_bind(dims, 1, ESP_BIND_CARRY, 1, 1);
 }
 
 static esp_status_t reshape_gradient(const esp_i_grad_t *grad)
@@ -153,9 +126,10 @@ static esp_status_t expand_infer(const esp_i_op_t *op, esp_diag_t *diag)
         fits = x->dims[a] == 1 || x->dims[a] == y->dims[a + shift];
     if (fits)
         return ESP_OK;
-    char from[128], to[128];
-    return esp_i_fail(diag, ESP_ERR_INVALID, "%s does not stretch to %s", esp_i_shape_text(x, from),
-                      esp_i_shape_text(y, to));
+    char from[96], to[96];
+    esp_i_operand_text(x, from);
+    esp_i_operand_text(y, to);
+    return esp_i_fail(diag, ESP_ERR_INVALID, "%s does not stretch to %s", from, to);
 }
 
 /* x is aligned with y at the last axis; where it has extent 1 it does not have the loop. */
@@ -208,8 +182,8 @@ const esp_i_kind_t esp_i_kind_RESHAPE = {
     .flags = ESP_I_KIND_ALIAS,
     .family = ESP_FAMILY_FREE,
     .infer = reshape_infer,
-    .dims = reshape_dims,
-    .linear = linear_in_x,
+    .dims = esp_i_operand_all, /* the buffer stays as it is, so any view of it does */
+    .linear = esp_i_operand_linear_first,
     .gradient = reshape_gradient,
     .kernel = reshape_kernel,
 };
@@ -222,7 +196,7 @@ const esp_i_kind_t esp_i_kind_TRANSPOSE = {
     .family = ESP_FAMILY_MEMORY,
     .infer = transpose_infer,
     .dims = transpose_dims,
-    .linear = linear_in_x,
+    .linear = esp_i_operand_linear_first,
     .gradient = transpose_gradient,
     .kernel = transpose_kernel,
 };
@@ -235,7 +209,7 @@ const esp_i_kind_t esp_i_kind_EXPAND = {
     .family = ESP_FAMILY_MEMORY,
     .infer = expand_infer,
     .dims = expand_dims,
-    .linear = linear_in_x,
+    .linear = esp_i_operand_linear_first,
     .gradient = expand_gradient,
     .kernel = expand_kernel,
 };
