@@ -345,14 +345,20 @@ static void finish_comms(deploy_t *deploy)
 /* A reader waits for the writers before it (by id) of the same memory. */
 static void edges_of_buffers(deploy_t *deploy, pairs_t *edges)
 {
-    const int32_t *root = deploy->buffer_root.data;
+    const int32_t *root = deploy->buffer_root.data, *offset, *writer;
+    pairs_t by_root = {0};
+    for (int32_t w = 0; w < deploy->write.count; ++w)
+        PUSH(&by_root, ((pair_t){root[deploy->write.data[w].second], deploy->write.data[w].first}));
+    make_csr(deploy, deploy->buffer_class.count, &by_root, &offset, &writer);
     for (int32_t i = 0; i < deploy->edge.count; ++i)
         PUSH(edges, deploy->edge.data[i]);
-    for (int32_t r = 0; r < deploy->read.count; ++r)
-        for (int32_t w = 0; w < deploy->write.count; ++w)
-            if (root[deploy->read.data[r].second] == root[deploy->write.data[w].second] &&
-                deploy->write.data[w].first < deploy->read.data[r].first)
-                PUSH(edges, ((pair_t){deploy->write.data[w].first, deploy->read.data[r].first}));
+    for (int32_t r = 0; r < deploy->read.count; ++r) {
+        pair_t read = deploy->read.data[r];
+        for (int32_t i = offset[root[read.second]]; i < offset[root[read.second] + 1]; ++i)
+            if (writer[i] < read.first)
+                PUSH(edges, ((pair_t){writer[i], read.first}));
+    }
+    esp_vec_free(&esp_i_malloc, &by_root);
 }
 
 static void finish_order(deploy_t *deploy, const int32_t *order)
