@@ -43,7 +43,7 @@ typedef struct esp_mesh_spec {
 typedef struct esp_strategy {
     int32_t n_meshes;
     const esp_mesh_spec_t *mesh;
-    const int32_t *op_mesh; /* per op: index into mesh */
+    const int32_t *op_mesh; /* per op: index into mesh; ESP_NONE, with WHOLE: wherever others are */
     const uint8_t *op_mode; /* per op: esp_mode_t */
     int32_t micro_batches;  /* >= 1; must divide the batch */
     int64_t bucket_bytes;   /* gradients are reduced together up to this size; 0: each alone */
@@ -163,6 +163,8 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_lowerer_create(const esp_cost_t *cost,
                                                          esp_lowerer_t **lowerer_out,
                                                          esp_diag_t *diag);
 ESP_PUBLIC void esp_lowerer_destroy(esp_lowerer_t *lowerer);
+/* The op that makes more than one micro-batch inexact (it couples samples), or ESP_NONE. */
+ESP_PUBLIC esp_op_id_t esp_lowerer_micro_obstacle(const esp_lowerer_t *lowerer);
 
 /*
  * Lowers. O(ops * classes + tasks log tasks). *deployment_out belongs to the lowerer.

@@ -1,10 +1,12 @@
 /*
- * espalier/strategy.h: the space of decisions: op groups, actions, and how decisions become a strategy.
+ * espalier/strategy.h: the space of decisions: op groups, actions, and how decisions become a
+ * strategy.
  *
- * A base group is what must be decided together (DESIGN: parameter, state, update, first user with its
- * gradient ops; an op and its gradient ops; view ops with their producer; ops tied by the statistics of
- * BatchNorm). Op groups are at most max_groups sets of base groups, found by METIS (edges: bytes,
- * vertices: time). An action says for one op group: devices, shares, synchronisation.
+ * A base group is what must be decided together (DESIGN: parameter, state, update, first user with
+ * its gradient ops; an op and its gradient ops; view ops with their producer; ops tied by the
+ * statistics of BatchNorm). Op groups are at most max_groups sets of base groups, found by METIS
+ * (edges: bytes, vertices: time). An action says for one op group: devices, shares,
+ * synchronisation.
  */
 #ifndef ESPALIER_STRATEGY_H
 #define ESPALIER_STRATEGY_H
@@ -33,9 +35,9 @@ ESP_PUBLIC const char *esp_sync_name(esp_sync_t sync);
 typedef enum esp_shares { ESP_SHARES_EQUAL, ESP_SHARES_PROPORTIONAL } esp_shares_t;
 
 typedef struct esp_action {
-    uint64_t groups;     /* mask of device groups whose devices all take part; 0: one explicit device */
-    int32_t device;      /* the explicit device; ESP_NONE */
-    int32_t mesh;        /* index into the meshes of the space */
+    uint64_t groups; /* mask of device groups whose devices all take part; 0: one explicit device */
+    int32_t device;  /* the explicit device; ESP_NONE */
+    int32_t mesh;    /* index into the meshes of the space */
     esp_shares_t shares; /* proportional: to 1 / (time of the whole graph on the device alone) */
     esp_sync_t sync;
 } esp_action_t;
@@ -51,49 +53,51 @@ ESP_PUBLIC esp_space_opts_t esp_space_opts_default(void);
 typedef struct esp_space {
     const esp_cost_t *cost;
     int32_t n_base;
-    const int32_t *op_base; /* base group per op; ESP_NONE: ops of the whole step (step counter, norm) */
+    const int32_t
+        *op_base; /* base group per op; ESP_NONE: ops of the whole step (step counter, norm) */
 
-    int32_t n_groups;          /* op groups, by decreasing time: 0 is the most expensive */
-    const int32_t *op_group;   /* ESP_NONE as op_base */
-    const double *group_ns;    /* whole batch, mean over the devices */
-    const int32_t *op_update;  /* the UPDATE whose decision an update-phase op follows; ESP_NONE */
-    const double *device_ns;   /* whole graph and batch on each device alone */
+    int32_t n_groups;         /* op groups, by decreasing time: 0 is the most expensive */
+    const int32_t *op_group;  /* ESP_NONE as op_base */
+    const double *group_ns;   /* whole batch, mean over the devices */
+    const int32_t *op_update; /* the UPDATE whose decision an update-phase op follows; ESP_NONE */
+    const double *device_ns;  /* whole graph and batch on each device alone */
 
-    /* Meshes: one per device, then the distinct ones of actions, all with weights; the last is all
-     * devices. */
+    /* Meshes: one per device, by id; then the distinct ones of the actions. */
     int32_t n_meshes;
     const esp_mesh_spec_t *mesh;
 
     int32_t n_actions;
     const esp_action_t *action;
-    int32_t micro_max;         /* largest of 1, 2, 4, 8 that is exact and divides the batch */
 } esp_space_t;
 
-ESP_PUBLIC ESP_NODISCARD esp_status_t esp_space_create(const esp_cost_t *cost, const esp_space_opts_t *opts,
-                                                       const esp_allocator_t *alloc, esp_space_t **space_out,
-                                                       esp_diag_t *diag);
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_space_create(const esp_cost_t *cost,
+                                                       const esp_space_opts_t *opts,
+                                                       const esp_allocator_t *alloc,
+                                                       esp_space_t **space_out, esp_diag_t *diag);
 ESP_PUBLIC void esp_space_destroy(esp_space_t *space);
 
 /* The index of the action with these properties, or ESP_NONE. O(actions). */
 ESP_PUBLIC int32_t esp_space_find_action(const esp_space_t *space, uint64_t groups, int32_t device,
                                          esp_shares_t shares, esp_sync_t sync);
 /* "all-reduce on v100 + p100, proportional shares": for people. Cut at capacity. */
-ESP_PUBLIC void esp_action_text(const esp_space_t *space, int32_t action, char *text_out, size_t capacity);
+ESP_PUBLIC void esp_action_text(const esp_space_t *space, int32_t action, char *text_out,
+                                size_t capacity);
 
 /* The decisions for all groups, and those of the whole plan. */
 typedef struct esp_decisions {
-    int32_t *action;        /* per op group: index into the actions of the space */
+    int32_t *action; /* per op group: index into the actions of the space */
     int32_t micro_batches;
     int64_t bucket_bytes;
     int32_t sync_batchnorm;
-    const uint8_t *op_whole; /* per op, or NULL: 1 runs a BATCH op WHOLE (sufficient factor broadcasting) */
+    const uint8_t
+        *op_whole; /* per op, or NULL: 1 runs a BATCH op WHOLE (sufficient factor broadcasting) */
 } esp_decisions_t;
 
 /*
- * Expands decisions to a strategy in caller memory: op_mesh_out, op_mode_out: one per op. The strategy
- * points at the space and at these arrays. O(ops). Model-parallel groups are divided contiguously, in
- * topological order, by time in proportion to device speed; parameter-server homes go round robin over
- * the devices of the mesh, by bytes.
+ * Expands decisions to a strategy in caller memory: op_mesh_out, op_mode_out: one per op. The
+ * strategy points at the space and at these arrays. O(ops). Model-parallel groups are divided
+ * contiguously, in topological order, by time in proportion to device speed; parameter-server homes
+ * go round robin over the devices of the mesh, by bytes.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_space_strategy(const esp_space_t *space,
                                                          const esp_decisions_t *decisions,

@@ -15,7 +15,7 @@ static reduction_t reduction_of(const esp_lowerer_t *lw, esp_op_id_t update)
 {
     const esp_graph_t *g = lw->graph;
     esp_tensor_id_t t = lw->facts.in[g->input_offset[update] + 1].root;
-    int32_t mesh = lw->spec_local[lw->strategy->op_mesh[update]];
+    int32_t mesh = esp_i_op_mesh(lw, update);
     reduction_t r = {.src = lw->tensor_value[t], .to = {.root = t, .mesh = mesh}};
     while (r.src != ESP_NONE && lw->values.form[r.src] != ESP_FORM_PARTIAL)
         r.src = lw->values.next[r.src];

@@ -359,7 +359,7 @@ static esp_status_t lower_batch(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh,
 
 static esp_status_t lower_op(esp_lowerer_t *lw, esp_op_id_t op, esp_diag_t *diag)
 {
-    int32_t mesh = lw->spec_local[lw->strategy->op_mesh[op]];
+    int32_t mesh = esp_i_op_mesh(lw, op);
     esp_mode_t mode = (esp_mode_t)lw->strategy->op_mode[op];
     int64_t operands = lw->facts.max_operands + 1, classes = lw->n_classes;
     if (!esp_i_reserve(lw, operands * (3 + 3 * classes) + 2 * classes, 4 * operands + 4,
@@ -393,7 +393,7 @@ static esp_status_t homes_make(esp_lowerer_t *lw, esp_diag_t *diag)
     for (int32_t i = 0; i < lw->facts.n_updated; i++) {
         esp_tensor_id_t t = lw->facts.updated[i];
         esp_op_id_t op = g->tensor_producer[g->tensor_root[g->tensor_next[t]]];
-        int32_t mesh = lw->spec_local[lw->strategy->op_mesh[op]];
+        int32_t mesh = esp_i_op_mesh(lw, op);
         esp_i_want_t home = {t, mesh, ESP_FORM_REPLICATED, ESP_SHARE_BATCH, no_view};
         if (!esp_i_reserve(lw, 1, 1, 1))
             return esp_i_nomem(diag);
@@ -602,6 +602,11 @@ esp_status_t esp_lowerer_create(const esp_cost_t *cost, const esp_allocator_t *a
     }
     *lowerer_out = lw;
     return ESP_OK;
+}
+
+esp_op_id_t esp_lowerer_micro_obstacle(const esp_lowerer_t *lowerer)
+{
+    return lowerer->facts.micro_obstacle;
 }
 
 static void families_free(esp_lowerer_t *lw)

@@ -71,20 +71,22 @@ typedef struct esp_i_facts {
 
 #define ESP_I_TASK_ARRAYS(X)                                                                       \
     X(uint8_t, kind)                                                                               \
-    X(uint8_t, mode) X(int32_t, class_) X(int32_t, op) X(int16_t, micro) X(int64_t, ns)            \
-        X(int32_t, comm) X(int32_t, read_offset) X(int32_t, write_offset)
+    X(uint8_t, mode)                                                                               \
+    X(int32_t, class_) X(int32_t, op) X(int16_t, micro) X(int64_t, ns) X(int32_t, comm)            \
+        X(int32_t, read_offset) X(int32_t, write_offset)
 #define ESP_I_VALUE_ARRAYS(X)                                                                      \
     X(esp_tensor_id_t, tensor)                                                                     \
-    X(int32_t, mesh) X(uint8_t, form) X(uint8_t, share) X(esp_view_t, view) X(int16_t, micro)      \
-        X(int32_t, buffer) X(int32_t, next)
+    X(int32_t, mesh)                                                                               \
+    X(uint8_t, form) X(uint8_t, share) X(esp_view_t, view) X(int16_t, micro) X(int32_t, buffer)    \
+        X(int32_t, next)
 #define ESP_I_BUFFER_ARRAYS(X)                                                                     \
     X(int32_t, value)                                                                              \
-    X(int32_t, class_) X(int64_t, bytes) X(int32_t, root) X(int32_t, producer)                     \
-        X(uint8_t, resident)
+    X(int32_t, class_) X(int64_t, bytes) X(int32_t, root) X(int32_t, producer) X(uint8_t, resident)
 #define ESP_I_COMM_ARRAYS(X)                                                                       \
     X(uint8_t, kind)                                                                               \
-    X(const esp_pattern_t *, pattern) X(int64_t, bytes) X(uint8_t, collective)                     \
-        X(int32_t, pair_offset) X(int32_t, class_offset) X(int32_t, task)
+    X(const esp_pattern_t *, pattern)                                                              \
+    X(int64_t, bytes) X(uint8_t, collective) X(int32_t, pair_offset) X(int32_t, class_offset)      \
+        X(int32_t, task)
 
 #define ESP_I_FIELD(type, name) type *name;
 typedef struct esp_i_tasks {
@@ -142,6 +144,7 @@ struct esp_lowerer {
     int32_t *class_offset, *class_device;
     ESP_VEC(esp_i_local_mesh_t) local; /* distinct meshes of the strategy, then unions */
     int32_t *spec_local;               /* per mesh of the strategy */
+    int32_t everywhere;                /* local mesh of all devices in use */
     esp_i_ids_t mesh_class;
     ESP_VEC(int64_t) mesh_class_units;
     int32_t *mesh_slot_of; /* [local mesh][class] -> slot or ESP_NONE; grows with local */
@@ -182,6 +185,11 @@ bool esp_i_mesh_contains(const esp_lowerer_t *lw, int32_t outer, int32_t inner);
 static inline const esp_i_mesh_t *esp_i_mesh_of(const esp_lowerer_t *lw, int32_t local)
 {
     return &lw->meshes.data[lw->local.data[local].mesh];
+}
+static inline int32_t esp_i_op_mesh(const esp_lowerer_t *lw, esp_op_id_t op)
+{
+    int32_t spec = lw->strategy->op_mesh[op];
+    return spec == ESP_NONE ? lw->everywhere : lw->spec_local[spec];
 }
 static inline int32_t esp_i_mesh_slot(const esp_lowerer_t *lw, int32_t local, int32_t class_)
 {

@@ -230,6 +230,8 @@ static esp_status_t meshes_used(const esp_lowerer_t *lw, uint8_t *mesh_used, esp
         if (lw->facts.op_stage[op] == ESP_I_OP_SKIP)
             continue;
         int32_t mesh = strategy->op_mesh[op];
+        if (mesh == ESP_NONE && strategy->op_mode[op] == ESP_MODE_WHOLE)
+            continue;
         if (mesh < 0 || mesh >= strategy->n_meshes || strategy->op_mode[op] > ESP_MODE_SHARD)
             return esp_i_fail(diag, ESP_ERR_ARGUMENT, "op %s: mesh %d or mode %d is out of range",
                               lw->graph->op_name[op], mesh, strategy->op_mode[op]);
@@ -278,6 +280,22 @@ static esp_status_t meshes_intern(esp_lowerer_t *lw, const uint8_t *mesh_used, u
     return ESP_OK;
 }
 
+/* The mesh of ops that run wherever others do; only the list of devices counts. */
+static esp_status_t everywhere_add(esp_lowerer_t *lw, const uint8_t *device_used)
+{
+    int32_t n = 0, mesh;
+    for (int32_t d = 0; d < lw->cluster->n_devices; d++)
+        if (device_used[d]) {
+            lw->device_scratch[n] = d;
+            lw->units_scratch[n++] = 1;
+        }
+    lw->everywhere = ESP_NONE;
+    if (n == 0)
+        return ESP_OK;
+    ESP_TRY(esp_i_mesh_intern(lw, n, lw->device_scratch, lw->units_scratch, &mesh));
+    return local_add(lw, mesh, &lw->everywhere);
+}
+
 esp_status_t esp_i_mesh_prepare(esp_lowerer_t *lw, esp_diag_t *diag)
 {
     int32_t n_devices = lw->cluster->n_devices, n_meshes = lw->strategy->n_meshes;
@@ -297,6 +315,8 @@ esp_status_t esp_i_mesh_prepare(esp_lowerer_t *lw, esp_diag_t *diag)
         status = meshes_intern(lw, mesh_used, device_used, scratch, diag);
     if (status == ESP_OK &&
         !(rename = esp_i_alloc_array(&lw->alloc, lw->n_classes, sizeof *rename)))
+        status = esp_i_nomem(diag);
+    if (status == ESP_OK && everywhere_add(lw, device_used) != ESP_OK)
         status = esp_i_nomem(diag);
     if (status == ESP_OK)
         classes_compact(lw, device_used, rename);

@@ -1,0 +1,19 @@
+/* Inside of the decision space: what strategy.h shows, and the base groups behind it. */
+#ifndef ESP_DEPLOY_SPACE_H
+#define ESP_DEPLOY_SPACE_H
+
+#include "base/base.h"
+#include "espalier/strategy.h"
+
+typedef struct esp_i_space {
+    esp_space_t space; /* first: a space is an esp_i_space */
+    esp_allocator_t alloc;
+    esp_i_arena_t arena;
+    int32_t *base_group; /* op group of each base group */
+    double *base_ns;     /* whole batch, mean over the devices; base groups in order of first op */
+} esp_i_space_t;
+
+esp_status_t esp_i_groups_find(esp_i_space_t *s, const esp_space_opts_t *opts, esp_diag_t *diag);
+esp_status_t esp_i_actions_make(esp_i_space_t *s, esp_diag_t *diag);
+
+#endif
