@@ -100,7 +100,7 @@ esp_status_t esp_i_window_fits(const esp_window_t *window, const esp_i_shape_t *
                                const esp_i_shape_t *small, const char *name, esp_diag_t *diag)
 {
     for (int32_t d = 0; d < window->rank; d++) {
-        int64_t extent;
+        int64_t extent = 0;
         ESP_TRY(esp_i_window_extent(window, d, large->dims[d + 2], &extent, diag));
         if (small->dims[d + 2] != extent)
             return esp_i_fail(diag, ESP_ERR_INVALID,
