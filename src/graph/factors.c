@@ -67,8 +67,8 @@ void esp_i_dims_bind(esp_i_dims_t *dims, int32_t operand, esp_bind_t bind, int64
         return;
     esp_assert(dims->extent.count > 0 && operand >= 0 && operand < dims->operands);
     bool carry = bind == ESP_BIND_CARRY;
-    dims->binding.data[dims->binding.count - dims->operands + operand] =
-        (esp_binding_t){.outer = carry ? outer : 0, .inner = carry ? inner : 0, .bind = bind};
+    dims->binding.data[dims->binding.count - dims->operands + operand] = (esp_binding_t){
+        .outer = carry ? outer : 0, .inner = carry ? inner : 0, .bind = (int32_t)bind};
 }
 
 void esp_i_dims_bind_axis(esp_i_dims_t *dims, const esp_i_op_t *op, int32_t operand, int32_t axis)
