@@ -1,0 +1,117 @@
+/*
+ * espalier/search.h: finding a deployment: evaluator, baselines, MCTS, polishing, bounds.
+ *
+ * Budgets count evaluations (a lowering and a simulation of one strategy); a strategy that was met
+ * before costs nothing. The same seed and evaluation budget give the same result with any number of
+ * threads; a time limit, which is looked at between batches of evaluations, does not.
+ */
+#ifndef ESPALIER_SEARCH_H
+#define ESPALIER_SEARCH_H
+
+#include "espalier/sim.h"
+#include "espalier/strategy.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct esp_search_opts {
+    size_t struct_size;
+    uint64_t seed; /* default 1 */
+    int32_t
+        evaluations;    /* >= 0: strategies beyond the baselines; default 2000; 0: baselines only */
+    double time_s;      /* > 0: stop after about that long; default 0: no limit */
+    int32_t threads;    /* 1 .. 64; default 1 */
+    int32_t max_groups; /* op groups; default 40 */
+    esp_link_mode_t links;  /* default ESP_LINK_FAIR */
+    int32_t sync_batchnorm; /* default 0: statistics are not reduced */
+    int32_t barrier;        /* default 0; 1: minimise the makespan of one isolated step */
+    esp_progress_fn progress;
+    void *progress_context;
+} esp_search_opts_t;
+ESP_PUBLIC esp_search_opts_t esp_search_opts_default(void);
+
+/* What became of one strategy. */
+typedef struct esp_outcome {
+    int64_t step_time_ns;
+    int32_t feasible;     /* 1: the arena of every device fits its memory */
+    int32_t worst_device; /* the device with the least memory left */
+    int64_t excess_bytes; /* infeasible: what that device lacks */
+} esp_outcome_t;
+
+/*
+ * The baselines, in this order; each is also a starting point of the search.
+ * single           the fastest device that fits
+ * dp-allreduce     every device, equal shares, gradients all-reduced in 25 MB buckets
+ * dp-proportional  the same with shares in proportion to speed
+ * dp-ps            every device, equal shares, parameter servers round robin
+ * mp-metis         METIS over all base groups, one part per device, by speed
+ * mp-pipeline      contiguous stages, one per device, by speed; the best of 1, 2, 4, 8
+ * micro-batches dp-subset        dp-allreduce on the best set of like devices
+ */
+#define ESP_BASELINE_MAP(X)                                                                        \
+    X(SINGLE, "single")                                                                            \
+    X(DP_ALLREDUCE, "dp-allreduce")                                                                \
+    X(DP_PROPORTIONAL, "dp-proportional")                                                          \
+    X(DP_PS, "dp-ps")                                                                              \
+    X(MP_METIS, "mp-metis")                                                                        \
+    X(MP_PIPELINE, "mp-pipeline")                                                                  \
+    X(DP_SUBSET, "dp-subset")
+typedef enum esp_baseline {
+#define ESP_BASELINE_ENUM(name, text) ESP_BASELINE_##name,
+    ESP_BASELINE_MAP(ESP_BASELINE_ENUM)
+#undef ESP_BASELINE_ENUM
+        ESP_BASELINE_COUNT
+} esp_baseline_t;
+ESP_PUBLIC const char *esp_baseline_name(esp_baseline_t baseline);
+
+/* A strategy with its own memory, and what it is made of. */
+typedef struct esp_choice {
+    esp_strategy_t strategy; /* over the meshes of the space */
+    int32_t *op_mesh;        /* strategy.op_mesh */
+    uint8_t *op_mode;        /* strategy.op_mode */
+    int32_t *group_action;   /* per op group: action; ESP_NONE: per-op decisions (mp-*) */
+    esp_outcome_t outcome;
+} esp_choice_t;
+
+typedef struct esp_search_result {
+    const esp_space_t *space; /* owned */
+    esp_choice_t best;        /* least step time among the feasible; if none: least excess */
+    esp_choice_t baseline[ESP_BASELINE_COUNT];
+    int32_t from_baseline;  /* esp_baseline_t if the best is a baseline as it is; ESP_NONE */
+    int64_t lower_bound_ns; /* no deployment of this space's kind can have a shorter step */
+    int64_t evaluations;    /* done, baselines included */
+    double search_time_s;
+    int32_t proven_infeasible; /* no plan can fit: memory_needed exceeds memory_there */
+    int64_t memory_needed_bytes,
+        memory_there_bytes; /* parameters and state; all devices together */
+
+    esp_deployment_t *deployment; /* of the best, packed and checked; owned */
+    int64_t *device_peak_bytes;   /* per device: arena */
+    int64_t *device_busy_ns;      /* per device: compute stream, per step */
+} esp_search_result_t;
+
+/*
+ * Searches. On ESP_OK or ESP_STOPPED *result_out is the caller's, also if nothing feasible was
+ * found (best.outcome.feasible == 0). Errors: ESP_ERR_ARGUMENT, ESP_ERR_NOMEM, ESP_ERR_INTERNAL.
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_search(const esp_cost_t *cost,
+                                                 const esp_search_opts_t *opts,
+                                                 const esp_allocator_t *alloc,
+                                                 esp_search_result_t **result_out,
+                                                 esp_diag_t *diag);
+ESP_PUBLIC void esp_search_result_destroy(esp_search_result_t *result);
+
+/*
+ * A bound that every deployment obeys: the larger of the total work over the total speed (a
+ * fractional relaxation over devices, solved in its dual) and the longest path with every op as
+ * fast as it can be. O(iterations * ops * device types).
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_lower_bound(const esp_cost_t *cost,
+                                                      const esp_allocator_t *alloc,
+                                                      int64_t *bound_ns_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
