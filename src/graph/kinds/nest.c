@@ -148,7 +148,7 @@ void esp_i_nest_dims(const esp_i_nest_t *nest, int32_t n_in, bool sums, esp_i_di
 
 void esp_i_nest_split(esp_i_nest_t *nest, int32_t operand, const esp_i_buffer_t *buffer)
 {
-    int64_t extent[ESP_MAX_RANK];
+    int64_t extent[ESP_MAX_RANK] = {0};
     for (int32_t a = 0; a < nest->rank[operand]; a++)
         extent[a] = nest->extent[nest->loop[operand][a]];
     int32_t level = split_level(nest->rank[operand], extent, buffer);
@@ -253,7 +253,7 @@ void esp_i_chain_dims(const esp_i_chain_t *chain, int32_t small_operand, int32_t
 
 void esp_i_chain_split(esp_i_chain_t *chain, bool large, const esp_i_buffer_t *buffer)
 {
-    int64_t extent[3 * ESP_MAX_RANK];
+    int64_t extent[3 * ESP_MAX_RANK] = {0};
     for (int32_t l = 0; l < chain->n; l++)
         extent[l] = large ? chain->link[l].large : chain->link[l].small;
     int32_t level = split_level(chain->n, extent, buffer);
