@@ -12,7 +12,20 @@
  * consist of the bytes [A-Za-z0-9_.+:#<>/-], at most ESP_CLUSTER_MAX_NAME of them (links and
  * groups: ESP_CLUSTER_MAX_LONG_NAME).
  *
+ * Reading a file, and asking for a route:
+ *
+ *     esp_cluster_t *cluster;
+ *     esp_diag_t diag = {0};
+ *     if (esp_cluster_load("lab.yaml", NULL, &cluster, &diag) != ESP_OK)
+ *         ... esp_diag_format(&diag, ...) says "lab.yaml:7:31: nodes[0].intra.bandwidth: ..."
+ *     double bytes_per_s = esp_cluster_route_bytes_per_s(cluster, 0, 1);
+ *     esp_cluster_destroy(cluster);
+ *
  * Threads: a cluster may be read by any number of threads; a builder belongs to one at a time.
+ * There is no hidden state: equal inputs give equal clusters, on every machine and in every locale.
+ *
+ * Errors: every function with a status writes its outputs on success only, and fills `diag` (which
+ * may be NULL) on failure. ESP_ERR_NOMEM may come from each of them and is not repeated below.
  */
 #ifndef ESPALIER_CLUSTER_H
 #define ESPALIER_CLUSTER_H
@@ -98,7 +111,7 @@ ESP_NODISCARD ESP_PUBLIC esp_status_t esp_catalogue_create(const esp_allocator_t
                                                            esp_diag_t *diag);
 /* Accepts NULL. */
 ESP_PUBLIC void esp_catalogue_destroy(esp_catalogue_t *catalogue);
-/* The type of that name, or NULL. O(n_types). */
+/* The type of that name, or NULL; it lives as long as the catalogue. O(n_types). */
 ESP_PUBLIC const esp_device_type_t *esp_catalogue_find(const esp_catalogue_t *catalogue,
                                                        const char *name);
 
@@ -122,6 +135,10 @@ typedef enum esp_vertex_kind {
 /* "device" ...; "?" for a value that is no kind. Never NULL, static. */
 ESP_PUBLIC const char *esp_vertex_kind_name(esp_vertex_kind_t kind);
 
+/*
+ * The frozen cluster: struct-of-arrays over dense ids. `vertex_` arrays have n_vertices elements,
+ * `device_` arrays n_devices, and so on; `_offset` arrays have one more than what they index (CSR).
+ */
 typedef struct esp_cluster {
     const char *name;
 
@@ -262,6 +279,7 @@ ESP_PUBLIC int32_t esp_cluster_find_vertex(const esp_cluster_t *cluster, const c
  */
 typedef struct esp_cluster_builder esp_cluster_builder_t;
 
+/* A device, for the builder. */
 typedef struct esp_cluster_device {
     const char *name;
     int32_t type;         /* from esp_cluster_builder_add_type or _use_type */
@@ -271,6 +289,7 @@ typedef struct esp_cluster_device {
     int32_t forwards;     /* not 0: other devices' traffic may pass through */
 } esp_cluster_device_t;
 
+/* One direction of a link, for the builder. */
 typedef struct esp_cluster_link {
     const char *name; /* NULL: "src->dst", with "#2", "#3", ... for parallel links */
     int32_t src, dst; /* vertices, devices included; not equal */
@@ -285,33 +304,55 @@ esp_cluster_builder_create(const char *name, const esp_allocator_t *allocator,
 /* Accepts NULL. */
 ESP_PUBLIC void esp_cluster_builder_destroy(esp_cluster_builder_t *builder);
 
-/* Adds a type of the caller's. Errors: ESP_ERR_INVALID (a field out of range, name taken), _LIMIT,
- * _NOMEM. */
+/*
+ * Adds a type of the caller's. comm_compute_s_per_byte is rounded to 1e-18. A type that no device
+ * uses is left out when the builder is frozen. *id_out is for esp_cluster_device_t. Errors:
+ * ESP_ERR_INVALID (a field out of range, a name that is taken), ESP_ERR_LIMIT.
+ */
 ESP_NODISCARD ESP_PUBLIC esp_status_t esp_cluster_builder_add_type(esp_cluster_builder_t *builder,
                                                                    const esp_device_type_t *type,
                                                                    int32_t *id_out,
                                                                    esp_diag_t *diag);
-/* The type of that name: one added before, else the catalogue's. Errors: ESP_ERR_INVALID (no such
- * type; `diag` names the nearest), _NOMEM. */
+/*
+ * The type of that name: one added before, else the catalogue's, which is then added. The first
+ * look into the catalogue reads it, about a millisecond. Errors: ESP_ERR_INVALID (no such type;
+ * `diag` names the nearest), ESP_ERR_LIMIT.
+ */
 ESP_NODISCARD ESP_PUBLIC esp_status_t esp_cluster_builder_use_type(esp_cluster_builder_t *builder,
                                                                    const char *name,
                                                                    int32_t *id_out,
                                                                    esp_diag_t *diag);
-/* Errors of this and the following: ESP_ERR_INVALID, _LIMIT, _NOMEM. */
+/*
+ * Adds a node: a machine, to which devices, hosts, NICs and inner switches belong. Errors:
+ * ESP_ERR_INVALID (the name), ESP_ERR_LIMIT.
+ */
 ESP_NODISCARD ESP_PUBLIC esp_status_t esp_cluster_builder_add_node(esp_cluster_builder_t *builder,
                                                                    const char *name,
                                                                    int32_t *id_out,
                                                                    esp_diag_t *diag);
+/*
+ * Adds a device. *vertex_out is its vertex, for links and groups; device ids count up in the order
+ * of addition. Errors: ESP_ERR_INVALID (a field out of range, a name that is taken, a GPU with more
+ * usable memory than its type has), ESP_ERR_LIMIT.
+ */
 ESP_NODISCARD ESP_PUBLIC esp_status_t
 esp_cluster_builder_add_device(esp_cluster_builder_t *builder, const esp_cluster_device_t *device,
                                int32_t *vertex_out, esp_diag_t *diag);
-/* `kind` is not ESP_VERTEX_DEVICE; `node` is a node or -1. */
+/*
+ * Adds a vertex of any kind but ESP_VERTEX_DEVICE. `node` is the node it belongs to, or -1 for what
+ * is between nodes: that decides which nodes count as attached to the same switches when groups
+ * merge. Errors: ESP_ERR_INVALID, ESP_ERR_LIMIT.
+ */
 ESP_NODISCARD ESP_PUBLIC esp_status_t esp_cluster_builder_add_vertex(esp_cluster_builder_t *builder,
                                                                      esp_vertex_kind_t kind,
                                                                      const char *name, int32_t node,
                                                                      int32_t *vertex_out,
                                                                      esp_diag_t *diag);
-/* One directed link. `id_out` may be NULL. */
+/*
+ * Adds one directed link; parallel links are fine. `id_out` may be NULL. The ids are those of the
+ * frozen cluster. Errors: ESP_ERR_INVALID (an end that does not exist, a number out of range, a
+ * name that is taken), ESP_ERR_LIMIT.
+ */
 ESP_NODISCARD ESP_PUBLIC esp_status_t esp_cluster_builder_add_link(esp_cluster_builder_t *builder,
                                                                    const esp_cluster_link_t *link,
                                                                    int32_t *id_out,
@@ -321,8 +362,12 @@ ESP_NODISCARD ESP_PUBLIC esp_status_t esp_cluster_builder_add_link(esp_cluster_b
 ESP_NODISCARD ESP_PUBLIC esp_status_t esp_cluster_builder_add_cable(esp_cluster_builder_t *builder,
                                                                     const esp_cluster_link_t *link,
                                                                     esp_diag_t *diag);
-/* Declares a group of `n` devices (vertices of the builder). Either every device is in exactly one
- * declared group, or none is declared and freeze finds them. */
+/*
+ * Declares a group of `n` devices (vertices of the builder; the array is copied). Either every
+ * device is in exactly one declared group, or none is declared and freeze finds them. Errors:
+ * ESP_ERR_INVALID (no members, not a device, twice or in another group, unlike in type or usable
+ * memory, the name). O(n^2).
+ */
 ESP_NODISCARD ESP_PUBLIC esp_status_t esp_cluster_builder_add_group(esp_cluster_builder_t *builder,
                                                                     const char *name, int32_t n,
                                                                     const int32_t *devices,
@@ -365,6 +410,7 @@ typedef struct esp_cluster_random_opts {
     int32_t exact_devices;
 } esp_cluster_random_opts_t;
 
+/* The defaults that the fields state. Start from these: struct_size tells later versions apart. */
 ESP_PUBLIC esp_cluster_random_opts_t esp_cluster_random_opts_default(void);
 
 /*

@@ -36,6 +36,7 @@ static esp_status_t number(freezer_t *f)
             f->declared[f->new_vertex[v]] = vertex->group;
         }
     }
+    esp_assert(device == b->n_devices && other == n);
     int32_t used = 0;
     for (int32_t t = 0; t < b->types.count; t++)
         if (f->new_type[t] == 0)

@@ -150,6 +150,7 @@ static int32_t choose_merge(grouper_t *g, int32_t max_groups)
 static int32_t piece_of(const grouper_t *g, int32_t cell, int32_t merge)
 {
     int32_t size = g->kin_size[g->cells.data[cell].kin];
+    esp_dcheck(merge >= 1 && g->cells.data[cell].rank < size);
     int32_t pieces = (size + merge - 1) / merge;
     return (int32_t)((int64_t)g->cells.data[cell].rank * pieces / size);
 }

@@ -73,7 +73,7 @@ static esp_status_t read_device(esp_i_reader_t *r, const esp_i_yaml_node_t *map)
 static esp_status_t read_link(esp_i_reader_t *r, const esp_i_yaml_node_t *map)
 {
     static const char *const keys[] = {"from", "to", "bandwidth", "latency", "name", NULL};
-    const esp_i_yaml_node_t *from, *to, *name = esp_i_yaml_get(map, "name");
+    const esp_i_yaml_node_t *from, *to, *name;
     esp_cluster_link_t link = {0};
     esp_i_speed_t speed;
     ESP_TRY(esp_i_yaml_keys(&r->yaml, map, keys));
@@ -84,6 +84,7 @@ static esp_status_t read_link(esp_i_reader_t *r, const esp_i_yaml_node_t *map)
     ESP_TRY(esp_i_read_speed(&r->yaml, map, &speed));
     link.bytes_per_s = (double)speed.bytes_per_s;
     link.latency_ns = speed.latency_ns;
+    name = esp_i_yaml_get(map, "name");
     if (name != NULL)
         ESP_TRY(esp_i_yaml_text(&r->yaml, name, &link.name));
     return esp_i_yaml_at(&r->yaml, map,

@@ -122,6 +122,7 @@ static esp_status_t append_route(router_t *r, int32_t src, int32_t dst, esp_diag
     for (int32_t k = 1, v = end; k <= n; k++) {
         r->route_link.data[r->route_link.count - k] = r->entry[v];
         v = c->link_src[r->entry[v]];
+        esp_dcheck(r->hops[v] == n - k);
     }
     return ESP_OK;
 }

@@ -162,8 +162,10 @@ static esp_status_t take_event(loader_t *l, const yaml_event_t *event)
         return open_collection(l, ESP_I_YAML_LIST, event);
     if (event->type == YAML_MAPPING_START_EVENT)
         return open_collection(l, ESP_I_YAML_MAP, event);
-    if (event->type == YAML_SEQUENCE_END_EVENT || event->type == YAML_MAPPING_END_EVENT)
+    if (event->type == YAML_SEQUENCE_END_EVENT || event->type == YAML_MAPPING_END_EVENT) {
+        esp_assert(l->depth > 0); /* libyaml pairs them */
         l->depth--;
+    }
     if (event->type == YAML_SCALAR_EVENT) {
         esp_i_yaml_node_t *node;
         const char *text;

@@ -99,6 +99,7 @@ esp_status_t esp_i_yaml_keys(const esp_i_yaml_t *yaml, const esp_i_yaml_node_t *
 
 const esp_i_yaml_node_t *esp_i_yaml_get(const esp_i_yaml_node_t *map, const char *key)
 {
+    esp_assert(map->kind == ESP_I_YAML_MAP); /* the caller has looked */
     const esp_i_yaml_node_t *child = map->first;
     while (child != NULL && strcmp(child->key, key) != 0)
         child = child->next;
