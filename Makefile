@@ -56,9 +56,11 @@ fuzz: ## each fuzz target for FUZZ_SECONDS, from its corpus
 	    name=$${program#build-fuzz/fuzz_}
 	    mkdir -p "build-fuzz/corpus/$$name" "fuzz/corpus/$$name"
 	    echo "== fuzz_$$name"
-	    "$$program" -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 -timeout=10 \
-	        -print_final_stats=0 -verbosity=0 -artifact_prefix=build-fuzz/ \
-	        "build-fuzz/corpus/$$name" "fuzz/corpus/$$name"
+	    log=build-fuzz/$$name.log
+	    if ! "$$program" -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 -timeout=10 \
+	        -artifact_prefix=build-fuzz/ "build-fuzz/corpus/$$name" \
+	        "fuzz/corpus/$$name" 2>"$$log"; then tail -n 60 "$$log"; exit 1; fi
+	    { grep "^Done" "$$log" || true; }
 	done
 
 coverage: ## line and branch coverage of the tests

@@ -2,11 +2,11 @@
 add_library(espalier_flags INTERFACE)
 target_compile_options(espalier_flags INTERFACE
   -Wall -Wextra -Wshadow -Wconversion -Wswitch-enum -Wstrict-prototypes -Wmissing-prototypes
-  # outputs are written only on success, which gcc cannot follow through a status when it inlines
-  -Wno-maybe-uninitialized
   -Wvla -Werror -fvisibility=hidden -ffp-contract=off)
 if(CMAKE_C_COMPILER_ID MATCHES Clang) # stricter about enums than gcc, which is what we build with
   target_compile_options(espalier_flags INTERFACE -Wno-sign-conversion)
+else() # outputs are written only on success, which gcc cannot follow through a status
+  target_compile_options(espalier_flags INTERFACE -Wno-maybe-uninitialized)
 endif()
 target_compile_definitions(espalier_flags INTERFACE
   _DEFAULT_SOURCE _POSIX_C_SOURCE=200809L $<$<CONFIG:Debug>:ESP_DEBUG>)
