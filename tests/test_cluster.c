@@ -532,60 +532,83 @@ static void test_dot(void **state)
 
 /* ---- the checker ----------------------------------------------------------------------------- */
 
-/* Damages a copy of the struct in one place at a time. */
-static void test_check(void **state)
+/* One element of one array is another value: the checker says what is wrong. */
+#define DAMAGE_ELEMENT(field, count, index, value, part)                                           \
+    do {                                                                                           \
+        esp_cluster_t c = *whole;                                                                  \
+        size_t bytes = (size_t)(count) * sizeof c.field[0];                                        \
+        void *copy = malloc(bytes);                                                                \
+        assert_non_null(copy);                                                                     \
+        memcpy(copy, c.field, bytes);                                                              \
+        c.field = copy;                                                                            \
+        const __typeof__(c.field[0]) wrong = (value);                                              \
+        memcpy((char *)copy + (size_t)(index) * sizeof wrong, &wrong, sizeof wrong);               \
+        test_assert_fails(esp_cluster_check(&c, &diag), &diag, ESP_ERR_INVALID, part);             \
+        free(copy);                                                                                \
+    } while (0)
+
+/* A field of the struct itself is another value. */
+#define DAMAGE_FIELD(field, value, part)                                                           \
+    do {                                                                                           \
+        esp_cluster_t c = *whole;                                                                  \
+        c.field = (value);                                                                         \
+        test_assert_fails(esp_cluster_check(&c, &diag), &diag, ESP_ERR_INVALID, part);             \
+    } while (0)
+
+static void test_check_fields(void **state)
 {
     (void)state;
     esp_cluster_t *whole = load("cloud");
     esp_diag_t diag = {0};
-    int32_t pairs = whole->n_devices * whole->n_devices;
-    int32_t *offset = malloc(((size_t)pairs + 1) * sizeof *offset);
-    int32_t *links = malloc((size_t)whole->route_offset[pairs] * sizeof *links);
-    int32_t groups[64];
-    double bandwidth[64];
-    assert_true(offset != NULL && links != NULL && whole->n_links <= 64);
-#define DAMAGE(part) test_assert_fails(esp_cluster_check(&c, &diag), &diag, ESP_ERR_INVALID, part)
-#define FRESH()                                                                                    \
-    (c = *whole, memcpy(offset, c.route_offset, ((size_t)pairs + 1) * sizeof *offset),             \
-     memcpy(links, c.route_link, (size_t)c.route_offset[pairs] * sizeof *links),                   \
-     memcpy(groups, c.device_group, (size_t)c.n_devices * sizeof *groups),                         \
-     memcpy(bandwidth, c.link_bytes_per_s, (size_t)c.n_links * sizeof *bandwidth),                 \
-     c.route_offset = offset, c.route_link = links, c.device_group = groups,                       \
-     c.link_bytes_per_s = bandwidth)
-    esp_cluster_t c;
-    FRESH();
-    test_assert_ok(esp_cluster_check(&c, &diag), &diag);
-    c.n_devices = 0;
-    DAMAGE("number of devices 0");
-    FRESH();
-    c.name = "a b";
-    DAMAGE("cannot name");
-    FRESH();
-    links[0] = c.n_links;
-    DAMAGE("route of pair 1");
-    FRESH();
-    links[2] = links[1];
-    DAMAGE("route of pair");
-    FRESH();
-    offset[5]--;
-    DAMAGE("route");
-    FRESH();
-    groups[0] = 1;
-    DAMAGE("members of group 0");
-    FRESH();
-    groups[3] = 2;
-    DAMAGE("group of device 3");
-    FRESH();
-    bandwidth[7] = 0.5;
-    DAMAGE("bandwidth of link 7");
-    FRESH();
-    c.link_name = c.vertex_name;
-    c.n_vertices--;
-    DAMAGE("");
-    free(offset);
-    free(links);
+    int32_t node[64] = {0};
+    DAMAGE_FIELD(name, "a b", "cannot name a cluster");
+    DAMAGE_FIELD(n_devices, 0, "number of devices 0");
+    DAMAGE_FIELD(n_devices, 1025, "number of devices 1025");
+    DAMAGE_FIELD(n_vertices, 7, "number of vertices 7");
+    DAMAGE_FIELD(n_types, 0, "number of types 0");
+    DAMAGE_FIELD(n_nodes, 0, "number of nodes 0");
+    DAMAGE_FIELD(n_links, -1, "number of links -1");
+    DAMAGE_FIELD(n_groups, 9, "number of groups 9");
+    DAMAGE_FIELD(device_node, node, "device_node");
     esp_cluster_destroy(whole);
     esp_cluster_destroy(NULL);
+}
+
+static void test_check_elements(void **state)
+{
+    (void)state;
+    esp_cluster_t *whole = load("cloud");
+    esp_diag_t diag = {0};
+    int32_t d = whole->n_devices, v = whole->n_vertices, l = whole->n_links;
+    int32_t pairs = d * d, hops = whole->route_offset[pairs];
+    esp_device_type_t same_name = whole->types[1];
+    same_name.name = whole->types[0].name;
+    DAMAGE_ELEMENT(types, whole->n_types, 1, same_name, "name of type 1");
+    DAMAGE_ELEMENT(vertex_kind, v, 3, ESP_VERTEX_NIC, "kind of vertex 3");
+    DAMAGE_ELEMENT(vertex_kind, v, d, ESP_VERTEX_DEVICE, "kind of vertex 8");
+    DAMAGE_ELEMENT(vertex_forwards, v, d, 0, "forwarding of vertex 8");
+    DAMAGE_ELEMENT(device_type, d, 2, 2, "type of device 2");
+    DAMAGE_ELEMENT(device_group, d, 0, 1, "members of group 0");
+    DAMAGE_ELEMENT(device_group, d, 3, 2, "group of device 3");
+    DAMAGE_ELEMENT(device_memory_bytes, d, 1, 0, "memory of device 1");
+    DAMAGE_ELEMENT(device_memory_bytes, d, 1, 1, "unlike devices in group 0");
+    DAMAGE_ELEMENT(device_hub, d, 5, d, "hub of device 5");
+    DAMAGE_ELEMENT(link_dst, l, 4, whole->link_src[4], "ends of link 4");
+    DAMAGE_ELEMENT(link_bytes_per_s, l, 7, 0.5, "bandwidth of link 7");
+    DAMAGE_ELEMENT(link_latency_ns, l, 7, -1, "latency of link 7");
+    DAMAGE_ELEMENT(group_offset, 3, 2, 7, "extent of the group offsets");
+    DAMAGE_ELEMENT(group_offset, 3, 1, 0, "offsets of group 0");
+    DAMAGE_ELEMENT(group_device, d, 1, 0, "members of group 0");
+    DAMAGE_ELEMENT(route_offset, pairs + 1, 0, 1, "first route offset");
+    DAMAGE_ELEMENT(route_offset, pairs + 1, 3, 0, "route offset 3");
+    DAMAGE_ELEMENT(route_offset, pairs + 1, 2, 3, "route of pair 1");
+    DAMAGE_ELEMENT(route_link, hops, 0, l, "route of pair 1");
+    DAMAGE_ELEMENT(route_link, hops, 1, whole->route_link[0], "route of pair 1");
+    DAMAGE_ELEMENT(vertex_name, v, 9, whole->vertex_name[0], "two have the vertex name");
+    DAMAGE_ELEMENT(node_name, 2, 1, "a b", "cannot name a node");
+    DAMAGE_ELEMENT(group_name, 2, 1, whole->group_name[0], "two have the group name");
+    DAMAGE_ELEMENT(link_name, l, 1, "", "cannot name a link");
+    esp_cluster_destroy(whole);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -655,7 +678,8 @@ int main(void)
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_hash),
         cmocka_unit_test(test_dot),
-        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_check_fields),
+        cmocka_unit_test(test_check_elements),
         cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -317,6 +317,11 @@ static void test_network(void **state)
         {TWO "network: {kind: fat_tree, nodes_per_leaf: 1, uplink: {latency: 1 us,\n"
              "  oversubscription: 0.5}}\n",
          ESP_ERR_INVALID, 8, 21, "network.uplink.oversubscription", "not a number from 1"},
+        {TWO "  - {name: b, devices: [{type: t4, count: 2}], nics: {bandwidth: 1 GB/s,\n"
+             "     latency: 0 ns, count: 2, bus: {bandwidth: 1 GB/s, latency: 0 ns}}}\n"
+             "network: {kind: fat_tree, bandwidth: 1 B/s, latency: 1 us, nodes_per_leaf: 1,\n"
+             "  rails: true, uplink: {latency: 1 us, bandwidth: 1 GB/s}}\n",
+         ESP_ERR_INVALID, 9, 10, "network", "'pc0' has 1 and 'b' has 2"},
         {TWO "network: {kind: fat_tree, bandwidth: 1 B/s, latency: 1 us, nodes_per_leaf: 1,\n"
              "  uplink: {latency: 1 us, oversubscription: 1000}}\n",
          ESP_ERR_INVALID, 7, 10, "network", "uplinks is out of range"},
