@@ -104,6 +104,15 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_space_strategy(const esp_space_t *spac
                                                          int32_t *op_mesh_out, uint8_t *op_mode_out,
                                                          esp_strategy_t *strategy_out);
 
+/*
+ * A device for each base group (base_device_out: n_base entries): contiguous stages in topological
+ * order, one per device, by time in proportion to speed.
+ */
+ESP_PUBLIC void esp_space_divide(const esp_space_t *space, int32_t *base_device_out);
+/* The same by METIS: parts of a size in proportion to speed that cut few bytes. */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_space_partition(const esp_space_t *space, uint64_t seed,
+                                                          int32_t *base_device_out);
+
 #ifdef __cplusplus
 }
 #endif

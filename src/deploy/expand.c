@@ -1,4 +1,5 @@
 /* Decisions per op group -> mesh and mode per op. */
+#include "deploy/partition.h"
 #include "deploy/space.h"
 
 /* Model parallelism: base groups of an op group, in topological order, go to its devices in turn.
@@ -37,7 +38,7 @@ static void bases_place(expansion_t *e)
 {
     const esp_space_t *space = &e->s->space;
     for (int32_t b = 0; b < space->n_base; b++)
-        e->division[e->s->base_group[b]].total_ns += e->s->base_ns[b];
+        e->division[e->s->base_group[b]].total_ns += e->s->space.base_ns[b];
     for (int32_t g = 0; g < space->n_groups; g++) {
         const esp_mesh_spec_t *mesh = &space->mesh[action_of(e, g)->mesh];
         for (int32_t k = 0; k < mesh->n; k++)
@@ -49,7 +50,7 @@ static void bases_place(expansion_t *e)
         e->base_mesh[b] = action->mesh;
         if (action->sync == ESP_SYNC_MODEL_PARALLEL) /* mesh of one device: its own index */
             e->base_mesh[b] = division_device(space, &space->mesh[action->mesh], &e->division[g],
-                                              e->s->base_ns[b]);
+                                              e->s->space.base_ns[b]);
     }
 }
 
@@ -133,4 +134,47 @@ esp_status_t esp_space_strategy(const esp_space_t *space, const esp_decisions_t 
                                      .bucket_bytes = decisions->bucket_bytes,
                                      .sync_batchnorm = decisions->sync_batchnorm};
     return ESP_OK;
+}
+
+void esp_space_divide(const esp_space_t *space, int32_t *base_device_out)
+{
+    const esp_cluster_t *cluster = space->cost->cluster;
+    division_t part = {0};
+    for (int32_t b = 0; b < space->n_base; b++)
+        part.total_ns += space->base_ns[b];
+    for (int32_t d = 0; d < cluster->n_devices; d++)
+        part.weight_sum += 1.0 / space->device_ns[d];
+    double reached = 1.0 / space->device_ns[0] / part.weight_sum;
+    for (int32_t b = 0, d = 0; b < space->n_base; b++) {
+        double middle = (part.done_ns + space->base_ns[b] / 2) / part.total_ns;
+        part.done_ns += space->base_ns[b];
+        while (d + 1 < cluster->n_devices && middle >= reached)
+            reached += 1.0 / space->device_ns[++d] / part.weight_sum;
+        base_device_out[b] = d;
+    }
+}
+
+esp_status_t esp_space_partition(const esp_space_t *space, uint64_t seed, int32_t *base_device_out)
+{
+    const esp_i_space_t *s = (const esp_i_space_t *)space;
+    const esp_cluster_t *cluster = space->cost->cluster;
+    int32_t n_edges;
+    double *weight = esp_i_alloc_array(&s->alloc, cluster->n_devices, sizeof *weight);
+    esp_i_edge_t *edges = esp_i_base_edges(s, &n_edges);
+    esp_status_t status = ESP_ERR_NOMEM;
+    for (int32_t d = 0; weight && d < cluster->n_devices; d++)
+        weight[d] = 1.0 / space->device_ns[d];
+    if (weight && edges)
+        status = esp_i_partition(&s->alloc,
+                                 &(esp_i_partition_t){.n = space->n_base,
+                                                      .vertex_weight = space->base_ns,
+                                                      .n_edges = n_edges,
+                                                      .edges = edges,
+                                                      .parts = cluster->n_devices,
+                                                      .part_weight = weight,
+                                                      .seed = seed},
+                                 base_device_out);
+    esp_i_free(&s->alloc, weight);
+    esp_i_free(&s->alloc, edges);
+    return status;
 }

@@ -112,8 +112,9 @@ static esp_status_t times_find(esp_i_space_t *s)
     const esp_cluster_t *cluster = cost->cluster;
     double *device_ns = esp_i_arena_alloc(&s->arena, cluster->n_devices, sizeof *device_ns);
     double *type_ns = esp_i_alloc_array(&s->alloc, cluster->n_types, sizeof *type_ns);
-    s->base_ns = esp_i_arena_alloc(&s->arena, s->space.n_base, sizeof *s->base_ns);
-    if (!device_ns || !type_ns || !s->base_ns) {
+    double *base_ns = esp_i_arena_alloc(&s->arena, s->space.n_base, sizeof *base_ns);
+    s->space.base_ns = base_ns;
+    if (!device_ns || !type_ns || !base_ns) {
         esp_i_free(&s->alloc, type_ns);
         return ESP_ERR_NOMEM;
     }
@@ -125,7 +126,7 @@ static esp_status_t times_find(esp_i_space_t *s)
             double ns = (double)esp_cost_op_ns(cost, op, type, 1.0, 0);
             type_ns[type] += ns;
             if (s->space.op_base[op] != ESP_NONE)
-                s->base_ns[s->space.op_base[op]] += ns * of_type[type] / cluster->n_devices;
+                base_ns[s->space.op_base[op]] += ns * of_type[type] / cluster->n_devices;
         }
     for (int32_t d = 0; d < cluster->n_devices; d++)
         device_ns[d] = type_ns[cluster->device_type[d]] + 1;
@@ -139,7 +140,7 @@ static esp_status_t times_find(esp_i_space_t *s)
 /* ---- op groups
  * ---------------------------------------------------------------------------------------- */
 
-static esp_i_edge_t *edges_make(const esp_i_space_t *s, int32_t *n_out)
+esp_i_edge_t *esp_i_base_edges(const esp_i_space_t *s, int32_t *n_out)
 {
     const esp_graph_t *g = s->space.cost->graph;
     const int32_t *base = s->space.op_base;
@@ -192,7 +193,7 @@ static esp_status_t groups_publish(esp_i_space_t *s)
     if (!group_ns)
         return ESP_ERR_NOMEM;
     for (int32_t b = 0; b < s->space.n_base; b++)
-        group_ns[s->base_group[b]] += s->base_ns[b];
+        group_ns[s->base_group[b]] += s->space.base_ns[b];
     esp_status_t status = groups_sort(s, group_ns);
     esp_i_free(&s->alloc, group_ns);
     for (esp_op_id_t op = 0; op < g->n_ops; op++)
@@ -242,11 +243,17 @@ esp_status_t esp_i_groups_find(esp_i_space_t *s, const esp_space_opts_t *opts, e
     if (status != ESP_OK ||
         !(s->base_group = esp_i_arena_alloc(&s->arena, s->space.n_base, sizeof *s->base_group)))
         return esp_i_nomem(diag);
-    esp_i_edge_t *edges = edges_make(s, &n_edges);
+    esp_i_edge_t *edges = esp_i_base_edges(s, &n_edges);
     if (!edges)
         return esp_i_nomem(diag);
-    status = esp_i_partition(&s->alloc, s->space.n_base, s->base_ns, n_edges, edges,
-                             opts->max_groups, opts->seed, s->base_group);
+    status = esp_i_partition(&s->alloc,
+                             &(esp_i_partition_t){.n = s->space.n_base,
+                                                  .vertex_weight = s->space.base_ns,
+                                                  .n_edges = n_edges,
+                                                  .edges = edges,
+                                                  .parts = opts->max_groups,
+                                                  .seed = opts->seed},
+                             s->base_group);
     esp_i_free(&s->alloc, edges);
     if (status == ESP_ERR_INTERNAL)
         return esp_i_fail(diag, status, "METIS failed to partition %d base groups",

@@ -72,21 +72,23 @@ typedef struct esp_i_facts {
 #define ESP_I_TASK_ARRAYS(X)                                                                       \
     X(uint8_t, kind)                                                                               \
     X(uint8_t, mode)                                                                               \
-    X(int32_t, class_) X(int32_t, op) X(int16_t, micro) X(int64_t, ns) X(int32_t, comm)            \
-        X(int32_t, read_offset) X(int32_t, write_offset)
+    X(int32_t, class_)                                                                             \
+    X(int32_t, op)                                                                                 \
+    X(int16_t, micro) X(int64_t, ns) X(int32_t, comm) X(int32_t, read_offset)                      \
+        X(int32_t, write_offset)
 #define ESP_I_VALUE_ARRAYS(X)                                                                      \
     X(esp_tensor_id_t, tensor)                                                                     \
     X(int32_t, mesh)                                                                               \
-    X(uint8_t, form) X(uint8_t, share) X(esp_view_t, view) X(int16_t, micro) X(int32_t, buffer)    \
-        X(int32_t, next)
+    X(uint8_t, form)                                                                               \
+    X(uint8_t, share) X(esp_view_t, view) X(int16_t, micro) X(int32_t, buffer) X(int32_t, next)
 #define ESP_I_BUFFER_ARRAYS(X)                                                                     \
     X(int32_t, value)                                                                              \
     X(int32_t, class_) X(int64_t, bytes) X(int32_t, root) X(int32_t, producer) X(uint8_t, resident)
 #define ESP_I_COMM_ARRAYS(X)                                                                       \
     X(uint8_t, kind)                                                                               \
     X(const esp_pattern_t *, pattern)                                                              \
-    X(int64_t, bytes) X(uint8_t, collective) X(int32_t, pair_offset) X(int32_t, class_offset)      \
-        X(int32_t, task)
+    X(int64_t, bytes)                                                                              \
+    X(uint8_t, collective) X(int32_t, pair_offset) X(int32_t, class_offset) X(int32_t, task)
 
 #define ESP_I_FIELD(type, name) type *name;
 typedef struct esp_i_tasks {

@@ -111,39 +111,59 @@ static esp_status_t parts_renumber(const esp_allocator_t *alloc, int32_t n, int3
     return ESP_OK;
 }
 
-static esp_status_t run_metis(int32_t n, csr_t *csr, int32_t parts, uint64_t seed,
+static esp_status_t run_metis(const esp_i_partition_t *p, csr_t *csr, real_t *part_weight,
                               int32_t *part_out)
 {
-    idx_t vertices = n, constraints = 1, count = parts, cut, options[METIS_NOPTIONS];
-    real_t balance = 1.5f;
+    idx_t vertices = p->n, constraints = 1, count = p->parts, cut, options[METIS_NOPTIONS];
+    real_t balance = p->part_weight ? 1.1f : 1.5f;
     METIS_SetDefaultOptions(options);
-    options[METIS_OPTION_SEED] = (idx_t)(seed % 1000003);
+    options[METIS_OPTION_SEED] = (idx_t)(p->seed % 1000003);
     options[METIS_OPTION_NUMBERING] = 0;
     pthread_mutex_lock(&metis_mutex);
     int result =
         METIS_PartGraphKway(&vertices, &constraints, csr->offset, csr->adjacent, csr->vertex, NULL,
-                            csr->weight, &count, NULL, &balance, options, &cut, part_out);
+                            csr->weight, &count, part_weight, &balance, options, &cut, part_out);
     pthread_mutex_unlock(&metis_mutex);
     if (result == METIS_ERROR_MEMORY)
         return ESP_ERR_NOMEM;
     return result == METIS_OK ? ESP_OK : ESP_ERR_INTERNAL;
 }
 
-esp_status_t esp_i_partition(const esp_allocator_t *alloc, int32_t n, const double *vertex_weight,
-                             int32_t n_edges, esp_i_edge_t *edges, int32_t parts, uint64_t seed,
+/* Wanted sizes as fractions; NULL on the way in stays NULL. False: no memory. */
+static bool part_weights(const esp_allocator_t *alloc, const esp_i_partition_t *p, real_t **out)
+{
+    double sum = 0;
+    *out = NULL;
+    if (!p->part_weight)
+        return true;
+    if (!(*out = esp_i_alloc_array(alloc, p->parts, sizeof **out)))
+        return false;
+    for (int32_t i = 0; i < p->parts; i++)
+        sum += p->part_weight[i];
+    for (int32_t i = 0; i < p->parts; i++)
+        (*out)[i] = (real_t)(p->part_weight[i] / sum);
+    return true;
+}
+
+esp_status_t esp_i_partition(const esp_allocator_t *alloc, const esp_i_partition_t *p,
                              int32_t *part_out)
 {
-    if (n <= parts || parts < 2) {
-        for (int32_t v = 0; v < n; v++)
-            part_out[v] = parts < 2 ? 0 : v;
+    if (p->n <= p->parts || p->parts < 2) {
+        for (int32_t v = 0; v < p->n; v++)
+            part_out[v] = p->parts < 2 ? 0 : v;
         return ESP_OK;
     }
     csr_t csr = {0};
     double edge_total;
-    int32_t kept = edges_merge(n_edges, edges, &edge_total);
+    real_t *part_weight;
+    int32_t kept = edges_merge(p->n_edges, p->edges, &edge_total);
     esp_status_t status = ESP_ERR_NOMEM;
-    if (csr_make(alloc, n, vertex_weight, kept, edges, edge_total, &csr))
-        status = run_metis(n, &csr, parts, seed, part_out);
+    if (part_weights(alloc, p, &part_weight) &&
+        csr_make(alloc, p->n, p->vertex_weight, kept, p->edges, edge_total, &csr))
+        status = run_metis(p, &csr, part_weight, part_out);
     csr_free(alloc, &csr);
-    return status == ESP_OK ? parts_renumber(alloc, n, parts, part_out) : status;
+    esp_i_free(alloc, part_weight);
+    if (status != ESP_OK || p->part_weight)
+        return status;
+    return parts_renumber(alloc, p->n, p->parts, part_out);
 }

@@ -9,13 +9,23 @@ typedef struct esp_i_edge {
     double weight;
 } esp_i_edge_t;
 
+typedef struct esp_i_partition {
+    int32_t n;
+    const double *vertex_weight;
+    int32_t n_edges;
+    esp_i_edge_t
+        *edges; /* undirected; may repeat (they add up); loops are ignored; sorted in place */
+    int32_t parts;
+    const double *part_weight; /* wanted size of each part, relative; NULL: equal, and parts are
+                                  numbered without gaps in order of appearance */
+    uint64_t seed;
+} esp_i_partition_t;
+
 /*
- * Divides n vertices into at most `parts` parts of about equal weight that cut little edge weight.
- * Edges may repeat (they add up) and are undirected; loops are ignored. The same input and seed
- * give the same parts. part_out: n entries, numbered from 0 without gaps. O((n + edges) log parts).
+ * Divides the vertices into parts of about the wanted weight that cut little edge weight. The same
+ * input and seed give the same parts. part_out: n entries. O((n + edges) log parts).
  */
-esp_status_t esp_i_partition(const esp_allocator_t *alloc, int32_t n, const double *vertex_weight,
-                             int32_t n_edges, esp_i_edge_t *edges, int32_t parts, uint64_t seed,
+esp_status_t esp_i_partition(const esp_allocator_t *alloc, const esp_i_partition_t *problem,
                              int32_t *part_out);
 
 #endif

@@ -10,9 +10,10 @@ typedef struct esp_i_space {
     esp_allocator_t alloc;
     esp_i_arena_t arena;
     int32_t *base_group; /* op group of each base group */
-    double *base_ns;     /* whole batch, mean over the devices; base groups in order of first op */
 } esp_i_space_t;
 
+/* Bytes between base groups; NULL: no memory. Release with esp_i_free. */
+struct esp_i_edge *esp_i_base_edges(const esp_i_space_t *s, int32_t *n_out);
 esp_status_t esp_i_groups_find(esp_i_space_t *s, const esp_space_opts_t *opts, esp_diag_t *diag);
 esp_status_t esp_i_actions_make(esp_i_space_t *s, esp_diag_t *diag);
 
