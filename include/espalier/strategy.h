@@ -53,8 +53,8 @@ ESP_PUBLIC esp_space_opts_t esp_space_opts_default(void);
 typedef struct esp_space {
     const esp_cost_t *cost;
     int32_t n_base;
-    const int32_t
-        *op_base; /* base group per op; ESP_NONE: ops of the whole step (step counter, norm) */
+    const double *base_ns;  /* whole batch, mean over the devices; in order of first op */
+    const int32_t *op_base; /* base group per op; ESP_NONE: step-wide (step counter, norm) */
 
     int32_t n_groups;         /* op groups, by decreasing time: 0 is the most expensive */
     const int32_t *op_group;  /* ESP_NONE as op_base */

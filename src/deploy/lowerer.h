@@ -74,8 +74,8 @@ typedef struct esp_i_facts {
     X(uint8_t, mode)                                                                               \
     X(int32_t, class_)                                                                             \
     X(int32_t, op)                                                                                 \
-    X(int16_t, micro) X(int64_t, ns) X(int32_t, comm) X(int32_t, read_offset)                      \
-        X(int32_t, write_offset)
+    X(int16_t, micro)                                                                              \
+    X(int64_t, ns) X(int32_t, comm) X(int32_t, read_offset) X(int32_t, write_offset)
 #define ESP_I_VALUE_ARRAYS(X)                                                                      \
     X(esp_tensor_id_t, tensor)                                                                     \
     X(int32_t, mesh)                                                                               \
