@@ -83,13 +83,15 @@ int64_t esp_i_tensor_bytes(const esp_lowerer_t *lw, esp_tensor_id_t root)
 
 /* Bytes of one device's buffer. */
 static int64_t buffer_bytes(const esp_lowerer_t *lw, int32_t mesh, int32_t slot, esp_form_t form,
-                            esp_share_t share, int64_t total)
+                            esp_share_t share, esp_view_t view, int64_t total)
 {
     const esp_i_local_mesh_t *local = &lw->local.data[mesh];
     if (form != ESP_FORM_SPLIT)
         return total;
-    if (share == ESP_SHARE_EVEN)
-        return esp_i_ceil_div(total, esp_i_mesh_of(lw, mesh)->n);
+    if (share == ESP_SHARE_EVEN) { /* whole rows: the largest share */
+        int64_t rows = esp_i_ceil_div(view.extent, esp_i_mesh_of(lw, mesh)->n);
+        return esp_i_ceil_div(total, view.extent) * rows;
+    }
     double part =
         (double)lw->mesh_class_units.data[local->class_first + slot] / (double)local->total_units;
     return (int64_t)((double)total * part + 0.5);
@@ -117,7 +119,7 @@ int32_t esp_i_value_new(esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh, e
         int32_t b = buffers->n++;
         buffers->value[b] = value;
         buffers->class_[b] = lw->mesh_class.data[local->class_first + slot];
-        buffers->bytes[b] = buffer_bytes(lw, mesh, slot, form, share, total);
+        buffers->bytes[b] = buffer_bytes(lw, mesh, slot, form, share, view, total);
         buffers->root[b] = b;
         buffers->producer[b] = ESP_NONE;
         buffers->resident[b] = 0;
