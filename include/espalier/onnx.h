@@ -18,7 +18,7 @@ extern "C" {
 
 #define ESP_ONNX_DEFAULT_BATCH  32                 /* samples, where the file leaves it open */
 #define ESP_ONNX_MAX_FILE_BYTES ((int64_t)1 << 31) /* of the model file, external data aside */
-#define ESP_ONNX_MAX_FOLD       ((int64_t)1 << 16) /* elements of a constant that is evaluated */
+#define ESP_ONNX_MAX_FOLD       ((int64_t)1 << 18) /* elements of a constant that is evaluated */
 #define ESP_ONNX_MAX_LITERAL    ((int64_t)1 << 22) /* elements of a constant that keeps its data */
 #define ESP_ONNX_MAX_NODES      ((int64_t)1 << 20) /* after inlining of functions and branches */
 #define ESP_ONNX_MAX_DEPTH      16                 /* functions and branches inside each other */

@@ -155,7 +155,9 @@ static const void *literal_data(const esp_i_value_t *v)
 esp_status_t esp_i_im_tensor(esp_i_import_t *im, esp_i_value_t *v, esp_tensor_id_t *out)
 {
     const esp_i_konst_t *known = v->known;
-    if (v->tensor == ESP_NONE) {
+    if (v->tensor == ESP_NONE && v->grid != NULL) {
+        ESP_TRY(esp_i_im_grid_put(im, v));
+    } else if (v->tensor == ESP_NONE) {
         if (v->role == ESP_ROLE_CONSTANT)
             ESP_TRY(esp_i_im_known(im, v, &known));
         if (v->role == ESP_ROLE_CONSTANT && known != NULL)
@@ -177,7 +179,7 @@ static esp_status_t all_known(esp_i_node_t *node, int32_t n, esp_i_value_t *cons
 {
     *all_out = true;
     for (int32_t k = 0; k < n && *all_out; k++) {
-        *all_out = in[k] != NULL && in[k]->role == ESP_ROLE_CONSTANT;
+        *all_out = in[k] != NULL && in[k]->role == ESP_ROLE_CONSTANT && in[k]->grid == NULL;
         if (*all_out)
             ESP_TRY(esp_i_im_known(node->im, in[k], &known[k]));
         *all_out = *all_out && known[k] != NULL;
@@ -201,7 +203,27 @@ static esp_status_t eval_baked(esp_i_node_t *node, esp_op_kind_t kind, const esp
     *out = node->batch_ints ? NULL : y;
     if (!differs || node->batch_ints)
         return ESP_OK;
-    return esp_i_im_host_eval(node->im, kind, attr, n, known, out);
+    ESP_TRY(esp_i_im_host_eval(node->im, kind, attr, n, known, out));
+    if (*out != NULL && esp_i_im_konst_equal(*out, y))
+        *out = y;
+    return ESP_OK;
+}
+
+/* What grows with the batch stays an op: that can be split, a literal cannot. */
+static bool inflates(const esp_i_node_t *node, esp_op_kind_t kind, const esp_attr_t *attr,
+                     int32_t n, esp_i_value_t *const *in)
+{
+    enum { SMALL = 1024 };
+    int64_t count = 1;
+    bool by_batch = node->batch_ints;
+    if (kind != ESP_KIND_EXPAND && kind != ESP_KIND_FILL && kind != ESP_KIND_RANGE)
+        return false;
+    for (int32_t k = 0; k < n; k++)
+        by_batch = by_batch || in[k]->baked != in[k]->known;
+    for (int32_t d = 0; d < attr->shape.rank; d++)
+        if (!esp_i_mul_i64(count, attr->shape.dims[d], &count))
+            return true;
+    return by_batch && count > SMALL;
 }
 
 static esp_status_t try_host(esp_i_node_t *node, esp_op_kind_t kind, const esp_attr_t *attr,
@@ -215,7 +237,7 @@ static esp_status_t try_host(esp_i_node_t *node, esp_op_kind_t kind, const esp_a
             return esp_i_nomem(node->diag);
     }
     esp_status_t status = all_known(node, n, in, known, &all);
-    if (status == ESP_OK && all)
+    if (status == ESP_OK && all && !inflates(node, kind, attr, n, in))
         status = esp_i_im_host_eval(node->im, kind, attr, n, known, &y);
     if (status == ESP_OK && y != NULL)
         status = eval_baked(node, kind, attr, n, in, known, y, &baked);
@@ -267,6 +289,8 @@ esp_status_t esp_i_im_emit(esp_i_node_t *node, esp_op_kind_t kind, const esp_att
     esp_tensor_id_t few[16], *ids = few;
     esp_i_value_t *host = NULL;
     ESP_TRY(try_host(node, kind, attr, n, in, &host));
+    if (host == NULL)
+        ESP_TRY(esp_i_im_grid_eval(node, kind, attr, n, in, &host));
     if (host != NULL) {
         *out = host;
         return ESP_OK;

@@ -501,17 +501,6 @@ static esp_status_t host_source(esp_i_import_t *im, esp_op_kind_t kind, const es
     return ESP_OK;
 }
 
-/* A broadcast that makes much out of little stays an op: it can be split, a literal cannot. */
-static bool inflates(const esp_attr_t *attr, const esp_i_konst_t *x)
-{
-    enum { SMALL = 1024 };
-    int64_t count = 1;
-    for (int32_t d = 0; d < attr->shape.rank; d++)
-        if (!esp_i_mul_i64(count, attr->shape.dims[d], &count))
-            return true;
-    return count > x->count && count > SMALL;
-}
-
 esp_status_t esp_i_im_host_eval(esp_i_import_t *im, esp_op_kind_t kind, const esp_attr_t *attr,
                                 int32_t n, const esp_i_konst_t *const *in,
                                 const esp_i_konst_t **out)
@@ -526,7 +515,7 @@ esp_status_t esp_i_im_host_eval(esp_i_import_t *im, esp_op_kind_t kind, const es
     case ESP_KIND_SLICE:
         return host_view(im, kind, attr, in[0], out);
     case ESP_KIND_EXPAND:
-        return inflates(attr, in[0]) ? ESP_OK : host_view(im, kind, attr, in[0], out);
+        return host_view(im, kind, attr, in[0], out);
     case ESP_KIND_CONCAT:
         return host_concat(im, attr->axis.axis, n, in, out);
     case ESP_KIND_GATHER:

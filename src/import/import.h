@@ -7,9 +7,10 @@
  * evaluated on the spot (host.c) instead of being appended; that is the whole of constant folding,
  * so a rule is written once for shape arithmetic and for data.
  *
- * Another batch than the file's: a known value also remembers what it is at the batch of the file
- * (`baked`), and each tensor where its batch dimension lies (track.c). A reshape whose target was
- * frozen at export is then rebound by position, never by extent.
+ * Every known value also remembers what it would be at another batch (`baked`), and each tensor
+ * where its batch dimension lies (track.c). So it is clear what depends on the batch; and where a
+ * fixed batch is replaced, a reshape whose target was frozen at export is rebound by position,
+ * never by extent.
  */
 #ifndef ESP_IMPORT_IMPORT_H
 #define ESP_IMPORT_IMPORT_H
@@ -30,6 +31,17 @@ typedef struct esp_i_konst {
     double *f;
 } esp_i_konst_t;
 
+/* base + sum of step[d] * position on axis d */
+typedef struct esp_i_affine {
+    int64_t base, step[ESP_MAX_RANK];
+} esp_i_affine_t;
+
+/* An integer tensor that is affine in its position, n = 1; or n of them along the last axis. */
+typedef struct esp_i_grid {
+    int32_t n;
+    esp_i_affine_t part[];
+} esp_i_grid_t;
+
 typedef struct esp_i_value {
     esp_dtype_t dtype;
     int32_t rank;
@@ -38,8 +50,9 @@ typedef struct esp_i_value {
     esp_tensor_id_t tensor;           /* in the builder; ESP_NONE until something reads it */
     esp_role_t role;                  /* it gets when it is put into the builder */
     const esp_i_konst_t *known;       /* NULL: not known on the host */
-    const esp_i_konst_t *baked;       /* at the batch of the file; NULL: cannot be told */
+    const esp_i_konst_t *baked;       /* at the other batch; NULL: cannot be told */
     const esp_i_pb_tensor_t *literal; /* tensor of the file that may still be decoded */
+    const esp_i_grid_t *grid;         /* known by formula (grid.c); NULL: not */
 } esp_i_value_t;
 
 /* Where a tensor carries the batch: axis `axis` has extent before * batch * after. */
@@ -63,7 +76,9 @@ typedef struct esp_i_import {
     int64_t opset;      /* of the default domain */
     int64_t batch;      /* samples; 0: no input has a batch */
     int64_t file_batch; /* a fixed batch that is being rebound to `batch`; 0: none */
-    int64_t n_ops;      /* appended to the builder: the id of the next one */
+    int64_t
+        other_batch; /* `baked` values are at this batch: file_batch, or any other than `batch` */
+    int64_t n_ops;   /* appended to the builder: the id of the next one */
     int64_t nodes_left, fold_left;
     int32_t depth;
     esp_i_value_t *absent; /* stands for an optional input that a function's caller leaves out */
@@ -163,6 +178,8 @@ static inline double esp_i_im_konst_at(const esp_i_konst_t *k, int64_t index)
 void esp_i_im_konst_set(esp_i_konst_t *k, int64_t index, double value);
 /* The same for an integer, exactly. */
 void esp_i_im_konst_set_int(esp_i_konst_t *k, int64_t index, int64_t value);
+/* The same shape and the same bits. */
+bool esp_i_im_konst_equal(const esp_i_konst_t *a, const esp_i_konst_t *b);
 /* One element from x to y, which have the same dtype. */
 void esp_i_im_konst_copy(esp_i_konst_t *y, int64_t to, const esp_i_konst_t *x, int64_t from);
 esp_status_t esp_i_im_konst_decode(esp_i_import_t *im, const esp_i_pb_tensor_t *tensor,
@@ -184,6 +201,24 @@ esp_status_t esp_i_im_host_eval(esp_i_import_t *im, esp_op_kind_t kind, const es
                                 int32_t n, const esp_i_konst_t *const *in,
                                 const esp_i_konst_t **out);
 
+/* ---- index arithmetic of any size (grid.c) ------------------------------------------------- */
+
+/* The formula of an integer value; *out is NULL if it has none. */
+esp_status_t esp_i_im_grid_of(esp_i_import_t *im, esp_i_value_t *v, const esp_i_grid_t **out);
+/* One core op on formulas; *out stays NULL if the result has none. */
+esp_status_t esp_i_im_grid_eval(esp_i_node_t *node, esp_op_kind_t kind, const esp_attr_t *attr,
+                                int32_t n, esp_i_value_t *const *in, esp_i_value_t **out);
+esp_status_t esp_i_im_grid_known(esp_i_import_t *im, const esp_i_value_t *v,
+                                 const esp_i_konst_t **out);
+/* Puts ranges, sums and a broadcast into the builder. */
+esp_status_t esp_i_im_grid_put(esp_i_import_t *im, esp_i_value_t *v);
+/*
+ * Whether indices [.., m] run over the box [start[p], start[p] + count[p]) of the m axes they
+ * index, row by row.
+ */
+bool esp_i_im_grid_box(const esp_i_value_t *indices, const esp_i_grid_t *grid, int64_t *start,
+                       int64_t *count);
+
 /* ---- the batch (track.c)
  * ----------------------------------------------------------------------------- */
 
@@ -193,7 +228,7 @@ esp_i_track_t esp_i_im_track_op(const esp_i_import_t *im, esp_op_kind_t kind,
                                 const esp_attr_t *attr, int32_t n, esp_i_value_t *const *in,
                                 const esp_i_value_t *out);
 esp_status_t esp_i_im_track_set(esp_i_import_t *im, esp_tensor_id_t tensor, esp_i_track_t track);
-/* dims of v at the batch of the file. */
+/* dims of v at the other batch. */
 void esp_i_im_track_file_dims(const esp_i_import_t *im, const esp_i_value_t *v, int64_t *dims_out);
 /*
  * `target` is a shape of v at the batch of the file. Multiplies the axis that takes the batch;

@@ -266,6 +266,7 @@ static esp_status_t choose_batch(inputs_t *inputs)
     int64_t open = bound != NULL ? bound->value : ESP_ONNX_DEFAULT_BATCH;
     im->batch = im->opts->batch > 0 ? im->opts->batch : fixed > 0 ? fixed : open;
     im->file_batch = fixed > 0 && fixed != im->batch ? fixed : 0;
+    im->other_batch = im->file_batch > 0 ? im->file_batch : im->batch + 1;
     if (im->batch <= 0 || (bound != NULL && bound->value != im->batch))
         return esp_i_fail(im->diag, ESP_ERR_ARGUMENT,
                           "the batch is %lld by one option and %lld by another",

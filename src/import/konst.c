@@ -126,6 +126,16 @@ void esp_i_im_konst_copy(esp_i_konst_t *y, int64_t to, const esp_i_konst_t *x, i
         y->f[to] = x->f[from];
 }
 
+bool esp_i_im_konst_equal(const esp_i_konst_t *a, const esp_i_konst_t *b)
+{
+    if (a->dtype != b->dtype || a->rank != b->rank || a->count != b->count ||
+        memcmp(a->dims, b->dims, sizeof a->dims) != 0)
+        return false;
+    const void *a_data = a->i != NULL ? (const void *)a->i : (const void *)a->f;
+    const void *b_data = b->i != NULL ? (const void *)b->i : (const void *)b->f;
+    return memcmp(a_data, b_data, (size_t)a->count * sizeof *a->i) == 0;
+}
+
 /* ---- decoding
  * ------------------------------------------------------------------------------------- */
 
@@ -279,6 +289,8 @@ esp_status_t esp_i_im_known(esp_i_import_t *im, esp_i_value_t *v, const esp_i_ko
     if (v->known == NULL && v->literal != NULL) {
         ESP_TRY(esp_i_im_konst_decode(im, v->literal, &v->known));
         v->baked = v->known;
+    } else if (v->known == NULL && v->grid != NULL) {
+        ESP_TRY(esp_i_im_grid_known(im, v, &v->known));
     }
     *out = v->known;
     return ESP_OK;

@@ -153,7 +153,7 @@ esp_status_t esp_onnx_parse(const void *bytes, size_t length, const esp_onnx_opt
                          .opts = opts != NULL ? opts : &defaults,
                          .diag = &local,
                          .nodes_left = ESP_ONNX_MAX_NODES,
-                         .fold_left = 128 * ESP_ONNX_MAX_FOLD};
+                         .fold_left = 32 * ESP_ONNX_MAX_FOLD};
     esp_i_arena_init(&im.arena, &im.alloc);
     esp_i_names_init(&im.function_names, &im.arena);
     esp_i_diag_file(&local, im.opts->file != NULL ? im.opts->file : "onnx");

@@ -78,6 +78,9 @@ esp_status_t esp_i_rule_cumsum(esp_i_node_t *node);
 /* rules_resize.c */
 esp_status_t esp_i_rule_resize(esp_i_node_t *node);
 
+/* rules_scatter.c */
+esp_status_t esp_i_rule_scatter_nd(esp_i_node_t *node);
+
 /* rules_shape.c */
 esp_status_t esp_i_rule_shape(esp_i_node_t *node);
 esp_status_t esp_i_rule_size(esp_i_node_t *node);
@@ -85,7 +88,6 @@ esp_status_t esp_i_rule_constant(esp_i_node_t *node);
 esp_status_t esp_i_rule_constant_of_shape(esp_i_node_t *node);
 esp_status_t esp_i_rule_range(esp_i_node_t *node);
 esp_status_t esp_i_rule_non_zero(esp_i_node_t *node);
-esp_status_t esp_i_rule_scatter_nd(esp_i_node_t *node);
 esp_status_t esp_i_rule_if(esp_i_node_t *node);
 esp_status_t esp_i_rule_refuse(esp_i_node_t *node);
 

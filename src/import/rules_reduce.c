@@ -82,7 +82,7 @@ esp_status_t esp_i_rule_reduce_log_sum_exp(esp_i_node_t *node)
 /* ---- running sums
  * -------------------------------------------------------------------------------------- */
 
-enum { MAX_CUMSUM = 255 }; /* so that the matrix is evaluated on the host */
+enum { MAX_CUMSUM = 512 }; /* so that the matrix is evaluated on the host */
 
 /* A sum over all positions before: a triangular matrix along the axis, its entries 0 and 1. */
 esp_status_t esp_i_rule_cumsum(esp_i_node_t *node)

@@ -225,56 +225,6 @@ esp_status_t esp_i_rule_non_zero(esp_i_node_t *node)
     return esp_i_im_value_known(node, y, &node->out[0]);
 }
 
-/* Offset in x of a row of indices [m]; false: outside. */
-static bool nd_offset(const esp_i_konst_t *x, const int64_t *row, int64_t m, int64_t *out)
-{
-    int64_t offset = 0;
-    for (int32_t d = 0; d < x->rank; d++) {
-        int64_t at = d < m ? row[d] : 0;
-        at += at < 0 ? x->dims[d] : 0;
-        if (at < 0 || at >= x->dims[d])
-            return false;
-        offset = offset * x->dims[d] + at;
-    }
-    *out = offset;
-    return true;
-}
-
-/* A copy of x with rows replaced; small constants only. */
-esp_status_t esp_i_rule_scatter_nd(esp_i_node_t *node)
-{
-    const esp_i_konst_t *x, *indices, *updates;
-    esp_i_konst_t *y;
-    esp_i_str_t reduction;
-    ESP_TRY(esp_i_im_need_inputs(node, 3, 3));
-    ESP_TRY(esp_i_im_attr_text(node, "reduction", "none", &reduction));
-    ESP_TRY(must_know(node, 0, &x));
-    ESP_TRY(must_know(node, 1, &indices));
-    ESP_TRY(must_know(node, 2, &updates));
-    int64_t m = indices->rank > 0 ? indices->dims[indices->rank - 1] : 0, rest = 1;
-    if (m < 1 || m > x->rank || indices->i == NULL || updates->dtype != x->dtype ||
-        !esp_i_str_is(reduction, "none"))
-        return esp_i_fail(node->diag, ESP_ERR_UNSUPPORTED, "these indices, types or reduction");
-    for (int32_t d = (int32_t)m; d < x->rank; d++)
-        rest *= x->dims[d];
-    if (updates->count != indices->count / m * rest)
-        return esp_i_fail(node->diag, ESP_ERR_INVALID, "%lld updates for %lld rows",
-                          (long long)updates->count, (long long)(indices->count / m));
-    ESP_TRY(esp_i_im_konst_new(node->im, x->dtype, x->rank, x->dims, &y));
-    if (y == NULL)
-        return esp_i_fail(node->diag, ESP_ERR_LIMIT, "too many elements");
-    for (int64_t e = 0; e < x->count; e++)
-        esp_i_im_konst_copy(y, e, x, e);
-    for (int64_t row = 0; row < indices->count / m; row++) {
-        int64_t to;
-        if (x->count == 0 || !nd_offset(x, indices->i + row * m, m, &to))
-            return esp_i_fail(node->diag, ESP_ERR_INVALID, "an index is outside");
-        for (int64_t e = 0; e < rest; e++)
-            esp_i_im_konst_copy(y, to + e, updates, row * rest + e);
-    }
-    return esp_i_im_value_known(node, y, &node->out[0]);
-}
-
 /* ---- control flow
  * ------------------------------------------------------------------------------------------------
  */

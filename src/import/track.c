@@ -31,8 +31,8 @@ void esp_i_im_track_file_dims(const esp_i_import_t *im, const esp_i_value_t *v, 
 {
     memcpy(dims_out, v->dims, sizeof v->dims);
     esp_i_track_t track = esp_i_im_track_of(im, v);
-    if (track.axis != ESP_NONE && im->file_batch > 0)
-        dims_out[track.axis] = track.before * im->file_batch * track.after;
+    if (track.axis != ESP_NONE)
+        dims_out[track.axis] = track.before * im->other_batch * track.after;
 }
 
 /* The same buffer under dims[0..rank): the axis whose part is the batch [outer][batch][inner]. */
