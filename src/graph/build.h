@@ -76,6 +76,11 @@ esp_status_t esp_i_builder_op(esp_builder_t *builder, esp_op_kind_t kind, const 
  */
 esp_status_t esp_i_builder_copy(esp_builder_t *builder, const esp_graph_t *graph, esp_diag_t *diag);
 
+/* Adds a copy of a tensor that no op makes. */
+esp_status_t esp_i_builder_copy_tensor(esp_builder_t *builder, const esp_graph_t *graph,
+                                       esp_tensor_id_t tensor, esp_tensor_id_t *made_out,
+                                       esp_diag_t *diag);
+
 /* Shape of a tensor of a frozen graph. */
 esp_i_shape_t esp_i_graph_shape(const esp_graph_t *graph, esp_tensor_id_t tensor);
 

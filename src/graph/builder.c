@@ -449,18 +449,17 @@ esp_i_shape_t esp_i_graph_shape(const esp_graph_t *graph, esp_tensor_id_t tensor
     return shape;
 }
 
-static esp_status_t copy_tensor(esp_builder_t *builder, const esp_graph_t *graph,
-                                esp_tensor_id_t tensor, esp_diag_t *diag)
+esp_status_t esp_i_builder_copy_tensor(esp_builder_t *builder, const esp_graph_t *graph,
+                                       esp_tensor_id_t tensor, esp_tensor_id_t *made_out,
+                                       esp_diag_t *diag)
 {
-    esp_tensor_id_t made;
     ESP_TRY(esp_builder_tensor(
         builder, graph->tensor_name[tensor], (esp_role_t)graph->tensor_role[tensor],
         (esp_dtype_t)graph->tensor_dtype[tensor], graph->tensor_rank[tensor],
-        graph->tensor_dims[tensor], graph->tensor_data[tensor], &made, diag));
-    esp_assert(made == tensor);
+        graph->tensor_dims[tensor], graph->tensor_data[tensor], made_out, diag));
     if (graph->tensor_batch[tensor].extent == 0)
         return ESP_OK;
-    return esp_builder_batch(builder, made, graph->tensor_batch[tensor], diag);
+    return esp_builder_batch(builder, *made_out, graph->tensor_batch[tensor], diag);
 }
 
 static esp_status_t copy_op(esp_builder_t *builder, const esp_graph_t *graph, esp_op_id_t op,
@@ -489,7 +488,9 @@ esp_status_t esp_i_builder_copy(esp_builder_t *builder, const esp_graph_t *graph
     esp_assert(builder->tensors.count == 0 && builder->ops.count == 0);
     for (esp_op_id_t tensor = 0, op = 0; tensor < graph->n_tensors;) {
         if (graph->tensor_producer[tensor] == ESP_NONE) {
-            ESP_TRY(copy_tensor(builder, graph, tensor, diag));
+            esp_tensor_id_t made;
+            ESP_TRY(esp_i_builder_copy_tensor(builder, graph, tensor, &made, diag));
+            esp_assert(made == tensor);
         } else {
             ESP_TRY(copy_op(builder, graph, op++, diag));
         }
