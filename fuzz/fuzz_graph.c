@@ -47,6 +47,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else if (diag.status == ESP_ERR_INTERNAL) {
         abort();
     }
+    if (esp_graph_canonicalise(graph, NULL, &other, &diag) != ESP_OK)
+        abort();
+    round_trip(other);
+    esp_graph_destroy(other);
     esp_graph_destroy(graph);
     return 0;
 }

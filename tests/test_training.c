@@ -167,6 +167,26 @@ static void test_segmentation(void **state)
     esp_graph_destroy(model);
 }
 
+static void test_final_softmax(void **state)
+{
+    (void)state;
+    for (int logarithm = 0; logarithm < 2; logarithm++) {
+        gb_t gb;
+        gb_init(&gb);
+        esp_tensor_id_t x = gb_input(&gb, "x", "5 4", 0), w = gb_parameter(&gb, "w", "4 3");
+        esp_tensor_id_t logits = gb_einsum(&gb, "bi,ij->bj", x, w);
+        gb_output(&gb, gb_softmax(&gb, logits, 1, logarithm == 1));
+        esp_graph_t *model = gb_freeze(&gb), *graph = train(model, NULL);
+        for (esp_op_id_t op = 0; op < graph->n_ops; op++)
+            if (graph->op_kind[op] == ESP_KIND_XENT)
+                assert_int_equal(graph->input_tensor[graph->input_offset[op]], logits);
+        assert_int_equal(gb_count(graph, ESP_KIND_SOFTMAX_GRAD), 0);
+        check_gradients(graph);
+        esp_graph_destroy(graph);
+        esp_graph_destroy(model);
+    }
+}
+
 static void test_labels_follow_the_batch(void **state)
 {
     (void)state;
@@ -473,6 +493,7 @@ int main(void)
         cmocka_unit_test(test_mean_squared_error),
         cmocka_unit_test(test_own_loss),
         cmocka_unit_test(test_segmentation),
+        cmocka_unit_test(test_final_softmax),
         cmocka_unit_test(test_labels_follow_the_batch),
         cmocka_unit_test(test_shared_parameter),
         cmocka_unit_test(test_gradients_are_tensors_of_their_own),

@@ -410,7 +410,9 @@ ESP_PUBLIC esp_training_opts_t esp_training_opts_default(void);
 /*
  * Appends loss, backward pass and update to a model graph: one training step, pruned to what the
  * trainable parameters need. XENT and MSE add a "labels" input: for logits [.., v] integer labels
- * [..]; the batch of the labels is that of the logits. A mean loss is a sum and a normaliser.
+ * [..]; the batch of the labels is that of the logits. Logits of rank 4 or 5 are images: their
+ * classes are axis 1. Where the output is a softmax over the classes, XENT takes its operand. A mean
+ * loss is a sum and a normaliser. The loss is the one output; the ops of the model keep their ids.
  * Errors: an op without gradient on the way from a parameter to the loss (named).
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_training_graph(const esp_graph_t *model,

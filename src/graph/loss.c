@@ -122,6 +122,23 @@ static esp_status_t count_labels(const head_t *head, esp_tensor_id_t labels, esp
     return total(head, ESP_REDUCE_SUM, number, "loss/count", count_out);
 }
 
+/*
+ * Many exported classifiers end in a softmax. The loss contains it: it reads what the softmax
+ * reads, and the model's own stays without a reader.
+ */
+static head_t before_softmax(const head_t *head)
+{
+    const esp_graph_t *model = head->training->model;
+    esp_op_id_t op = model->tensor_producer[head->output];
+    head_t before = *head;
+    if (model->op_kind[op] != ESP_KIND_SOFTMAX ||
+        model->op_attr[op].axis.axis != class_axis(head->shape.rank))
+        return before;
+    before.output = model->input_tensor[model->input_offset[op]];
+    before.batch = model->tensor_batch[before.output];
+    return before;
+}
+
 static esp_status_t add_xent(const head_t *head, esp_tensor_id_t *loss_out)
 {
     esp_i_training_t *training = head->training;
@@ -194,6 +211,7 @@ esp_status_t esp_i_training_loss(esp_i_training_t *training)
         break;
     case ESP_LOSS_AUTO:
     case ESP_LOSS_XENT:
+        head = before_softmax(&head);
         status = add_xent(&head, &training->loss);
         break;
     }
