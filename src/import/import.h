@@ -53,6 +53,8 @@ typedef struct esp_i_value {
     const esp_i_konst_t *baked;       /* at the other batch; NULL: cannot be told */
     const esp_i_pb_tensor_t *literal; /* tensor of the file that may still be decoded */
     const esp_i_grid_t *grid;         /* known by formula (grid.c); NULL: not */
+    struct esp_i_value *log_of; /* this is log softmax of log_of over axis log_axis; or NULL */
+    int32_t log_axis;
 } esp_i_value_t;
 
 /* Where a tensor carries the batch: axis `axis` has extent before * batch * after. */

@@ -131,25 +131,33 @@ esp_status_t esp_i_rule_gather_elements(esp_i_node_t *node)
     return esp_i_im_gather(node, flat, at, 0, &node->out[0]);
 }
 
-/* indices [.., m]: each row of m numbers is a position in the first m axes of x. */
+/* indices [.., m]: each row of m numbers is a position in x after its first `batch` axes. */
 esp_status_t esp_i_rule_gather_nd(esp_i_node_t *node)
 {
-    int64_t batch_dims, dims[ESP_MAX_RANK];
+    int64_t batch_in, dims[ESP_MAX_RANK];
     esp_i_value_t *at = NULL, *part, *flat;
     ESP_TRY(esp_i_im_need_inputs(node, 2, 2));
-    ESP_TRY(esp_i_im_attr_int(node, "batch_dims", 0, &batch_dims));
+    ESP_TRY(esp_i_im_attr_int(node, "batch_dims", 0, &batch_in));
     esp_i_value_t *x = node->in[0], *indices = node->in[1];
-    int32_t last = indices->rank - 1;
-    if (batch_dims != 0 || last < 0 || indices->dims[last] < 1 || indices->dims[last] > x->rank)
-        return esp_i_fail(node->diag, batch_dims != 0 ? ESP_ERR_UNSUPPORTED : ESP_ERR_INVALID,
-                          "indices of %d axes, batch_dims %lld", indices->rank,
-                          (long long)batch_dims);
-    int32_t m = (int32_t)indices->dims[last];
+    int32_t last = indices->rank - 1, batch = (int32_t)esp_i_max_i64(0, batch_in);
+    bool fits = last >= 0 && batch_in >= 0 && batch_in <= last && batch < x->rank &&
+                indices->dims[last] >= 1 && indices->dims[last] <= x->rank - batch;
+    for (int32_t d = 0; fits && d < batch; d++)
+        fits = indices->dims[d] == x->dims[d];
+    if (!fits)
+        return esp_i_fail(node->diag, ESP_ERR_INVALID, "indices of %d axes, batch_dims %lld",
+                          indices->rank, (long long)batch_in);
+    int32_t m = batch + (int32_t)indices->dims[last];
     for (int32_t k = 0; k < m; k++) {
-        ESP_TRY(esp_i_im_slice(node, indices, last, k, 1, 1, &part));
-        ESP_TRY(esp_i_im_reshape(node, part, last, indices->dims, &part));
-        ESP_TRY(positive_indices(node, &part, x->dims[k]));
-        ESP_TRY(scaled(node, part, esp_i_im_extent(x, k + 1, m), &part));
+        int64_t step = esp_i_im_extent(x, k + 1, m);
+        if (k < batch) {
+            ESP_TRY(positions(node, last, k, x->dims[k], step, indices->dtype, &part));
+        } else {
+            ESP_TRY(esp_i_im_slice(node, indices, last, k - batch, 1, 1, &part));
+            ESP_TRY(esp_i_im_reshape(node, part, last, indices->dims, &part));
+            ESP_TRY(positive_indices(node, &part, x->dims[k]));
+            ESP_TRY(scaled(node, part, step, &part));
+        }
         if (at != NULL)
             ESP_TRY(esp_i_im_binary(node, ESP_ELT_ADD, at, part, &part));
         at = part;

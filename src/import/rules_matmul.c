@@ -139,15 +139,37 @@ static int8_t letter_index(char *letters, int32_t *n, char letter)
     return (int8_t)(*n)++;
 }
 
-/* Reads "ij" up to a comma, an arrow or the end. */
-static esp_status_t read_term(esp_i_node_t *node, esp_i_str_t text, int64_t *at, char *letters,
-                              int32_t *n_letters, term_t *term)
+/* Axes that "..." stands for in a term of `rank` axes, which starts at `at`. */
+static int32_t axes_of_dots(esp_i_str_t text, int64_t at, int32_t rank)
+{
+    for (; at < text.length && text.data[at] != ',' && text.data[at] != '-'; at++)
+        rank -= text.data[at] != ' ' && text.data[at] != '.';
+    return rank > 0 ? rank : 0;
+}
+
+/*
+ * Reads "ij" up to a comma, an arrow or the end. "..." becomes labels '7' and down, aligned at the
+ * right; `dots`: how many.
+ */
+static esp_status_t read_term(esp_i_node_t *node, esp_i_str_t text, int64_t *at, int32_t dots,
+                              char *letters, int32_t *n_letters, term_t *term)
 {
     term->rank = 0;
     for (; *at < text.length && text.data[*at] != ',' && text.data[*at] != '-'; (*at)++) {
         char letter = text.data[*at];
         if (letter == ' ')
             continue;
+        if (letter == '.') {
+            *at += text.length - *at > 2 ? 2 : 0;
+            for (int32_t d = dots; d > 0; d--) {
+                int8_t label = letter_index(letters, n_letters, (char)('8' - d));
+                if (label < 0 || term->rank == ESP_MAX_RANK)
+                    return esp_i_fail(node->diag, ESP_ERR_LIMIT,
+                                      "the equation has too many labels");
+                term->labels[term->rank++] = label;
+            }
+            continue;
+        }
         bool is_letter = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
         if (!is_letter)
             return esp_i_fail(node->diag, ESP_ERR_UNSUPPORTED,
@@ -245,12 +267,14 @@ static void implied_result(const term_t *terms, int32_t n, const char *letters, 
 static esp_status_t read_equation(esp_i_node_t *node, term_t *terms, term_t *result)
 {
     char letters[MAX_LETTERS] = {0};
-    int32_t n_letters = 0;
+    int32_t n_letters = 0, most = 0;
     int64_t at = 0;
     esp_i_str_t text;
     ESP_TRY(esp_i_im_attr_text(node, "equation", NULL, &text));
     for (int32_t t = 0; t < node->n_in; t++) {
-        ESP_TRY(read_term(node, text, &at, letters, &n_letters, &terms[t]));
+        int32_t dots = axes_of_dots(text, at, node->in[t]->rank);
+        most = dots > most ? dots : most;
+        ESP_TRY(read_term(node, text, &at, dots, letters, &n_letters, &terms[t]));
         bool last = t == node->n_in - 1;
         if (terms[t].rank != node->in[t]->rank)
             return esp_i_fail(node->diag, ESP_ERR_INVALID,
@@ -266,7 +290,7 @@ static esp_status_t read_equation(esp_i_node_t *node, term_t *terms, term_t *res
     if (at + 1 >= text.length || text.data[at] != '-' || text.data[at + 1] != '>')
         return esp_i_fail(node->diag, ESP_ERR_INVALID, "the equation has too many operands");
     at += 2;
-    return read_term(node, text, &at, letters, &n_letters, result);
+    return read_term(node, text, &at, most, letters, &n_letters, result);
 }
 
 esp_status_t esp_i_rule_einsum(esp_i_node_t *node)

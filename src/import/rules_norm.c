@@ -8,7 +8,7 @@
 
 /* running' = momentum * running + (1 - momentum) * of this batch: the update of the step. */
 static esp_status_t fold_statistic(esp_i_node_t *node, esp_i_value_t *running, esp_i_value_t *fresh,
-                                   double weight)
+                                   double weight, esp_i_value_t **out)
 {
     esp_i_import_t *im = node->im;
     esp_attr_t attr = {0};
@@ -29,6 +29,12 @@ static esp_status_t fold_statistic(esp_i_node_t *node, esp_i_value_t *running, e
     im->n_ops++;
     ESP_TRY(esp_builder_next(im->builder, in[0], after, im->diag));
     running->role = ESP_ROLE_ACTIVATION; /* folded once: a layer used twice keeps the first */
+    *out = esp_i_im_value_new(im, node->name);
+    if (*out == NULL)
+        return esp_i_nomem(im->diag);
+    (*out)->tensor = after;
+    (*out)->role = ESP_ROLE_ACTIVATION;
+    esp_builder_shape(im->builder, after, &(*out)->dtype, &(*out)->rank, (*out)->dims);
     return ESP_OK;
 }
 
@@ -70,9 +76,12 @@ esp_status_t esp_i_rule_batchnorm(esp_i_node_t *node)
     ESP_TRY(esp_i_im_emit(node, ESP_KIND_BN_STATS, &attr, 1, &x, sums));
     esp_i_value_t *in[5] = {x, sums[0], sums[1], node->in[1], node->in[2]};
     ESP_TRY(esp_i_im_emit(node, ESP_KIND_BN_NORM, &attr, 5, in, y));
-    ESP_TRY(fold_statistic(node, node->in[3], y[1], 1 - momentum));
-    ESP_TRY(fold_statistic(node, node->in[4], y[2], 1 - momentum));
-    /* outputs 1 and 2 are the running statistics after the step: versions, not values to read */
+    for (int32_t k = 0; k < 2; k++) { /* outputs 1 and 2: the running statistics after the step */
+        esp_i_value_t *after = NULL;
+        ESP_TRY(fold_statistic(node, node->in[3 + k], y[1 + k], 1 - momentum, &after));
+        if (1 + k < node->n_out)
+            node->out[1 + k] = after;
+    }
     node->out[0] = y[0];
     return ESP_OK;
 }
@@ -106,7 +115,13 @@ esp_status_t esp_i_rule_layernorm(esp_i_node_t *node)
     ESP_TRY(to_rows(node, x, attr.norm.axis, node->in[1], &in[1]));
     ESP_TRY(to_rows(node, x, attr.norm.axis, esp_i_im_in(node, 2), &in[2]));
     ESP_TRY(esp_i_im_emit(node, ESP_KIND_LAYERNORM, &attr, in[2] != NULL ? 3 : 2, in, out));
-    node->out[0] = out[0]; /* mean and deviation keep reduced axes in ONNX: not offered */
+    node->out[0] = out[0];
+    for (int32_t k = 1; k < node->n_out && k < 3; k++) { /* these keep the reduced axes in ONNX */
+        int64_t dims[ESP_MAX_RANK];
+        for (int32_t d = 0; d < x->rank; d++)
+            dims[d] = d < attr.norm.axis ? x->dims[d] : 1;
+        ESP_TRY(esp_i_im_reshape(node, out[k], x->rank, dims, &node->out[k]));
+    }
     return ESP_OK;
 }
 
@@ -232,7 +247,12 @@ esp_status_t esp_i_rule_softmax(esp_i_node_t *node)
         ESP_TRY(esp_i_im_reshape(node, x, axis + 1, dims, &y));
     }
     ESP_TRY(esp_i_im_emit(node, ESP_KIND_SOFTMAX, &attr, 1, &y, &y));
-    return esp_i_im_reshape(node, y, x->rank, x->dims, &node->out[0]);
+    ESP_TRY(esp_i_im_reshape(node, y, x->rank, x->dims, &node->out[0]));
+    if (attr.axis.log != 0 && !together) {
+        node->out[0]->log_of = x;
+        node->out[0]->log_axis = axis;
+    }
+    return ESP_OK;
 }
 
 /* ---- losses
@@ -334,17 +354,44 @@ esp_status_t esp_i_rule_cross_entropy(esp_i_node_t *node)
     return ESP_OK;
 }
 
-/* Of log probabilities: their softmax is themselves, so it is the cross-entropy of them as scores.
- */
+/* -x[label]: x where the class is the label, else 0, summed over the classes. */
+static esp_status_t pick_label(esp_i_node_t *node, esp_i_value_t *x, esp_i_value_t *labels,
+                               esp_i_value_t **out)
+{
+    esp_attr_t attr = {0};
+    int64_t dims[ESP_MAX_RANK];
+    esp_i_value_t *classes, *hit, *zero;
+    memcpy(dims, labels->dims, sizeof dims);
+    dims[labels->rank] = 1;
+    attr.shape.rank = 1;
+    attr.shape.dims[0] = x->dims[x->rank - 1];
+    attr.shape.dtype = labels->dtype;
+    attr.shape.step = 1;
+    ESP_TRY(esp_i_im_emit(node, ESP_KIND_RANGE, &attr, 0, NULL, &classes));
+    ESP_TRY(esp_i_im_reshape(node, labels, x->rank, dims, &labels));
+    ESP_TRY(esp_i_im_binary(node, ESP_ELT_EQUAL, labels, classes, &hit));
+    ESP_TRY(esp_i_im_scalar(node, x->dtype, 0, &zero));
+    esp_i_value_t *in[3] = {hit, x, zero};
+    ESP_TRY(esp_i_im_elt(node, ESP_ELT_WHERE, 0, 0, 3, in, out));
+    ESP_TRY(esp_i_im_reduce(node, ESP_REDUCE_SUM, *out, 1u << (x->rank - 1), false, out));
+    return esp_i_im_unary(node, ESP_ELT_NEG, *out, out);
+}
+
+/* Of a log softmax over the classes it is the cross-entropy of what went in there. */
 esp_status_t esp_i_rule_nll(esp_i_node_t *node)
 {
     esp_attr_t attr = {0};
     esp_i_value_t *in[2], *loss, *mask;
     ESP_TRY(check_labels(node));
     ESP_TRY(ignored_label(node, &attr.xent.ignore));
-    ESP_TRY(classes_last(node, node->in[0], &in[0]));
+    esp_i_value_t *x = node->in[0];
+    bool fused = x->log_of != NULL && x->log_axis == 1;
+    ESP_TRY(classes_last(node, fused ? x->log_of : x, &in[0]));
     in[1] = node->in[1];
-    ESP_TRY(esp_i_im_emit(node, ESP_KIND_XENT, &attr, 2, in, &loss));
+    if (fused)
+        ESP_TRY(esp_i_im_emit(node, ESP_KIND_XENT, &attr, 2, in, &loss));
+    else
+        ESP_TRY(pick_label(node, in[0], in[1], &loss));
     ESP_TRY(counted(node, loss, in[1], attr.xent.ignore, esp_i_im_in(node, 2), &mask));
     return reduce_loss(node, loss, mask);
 }

@@ -22,9 +22,7 @@ esp_status_t esp_i_rule_dropout(esp_i_node_t *node)
     if (training == 0 || ratio == 0)
         return ESP_OK;
     attr.dropout.p = ratio;
-    attr.dropout.stream = node->im->n_ops;
-    /* a weight that is read here first becomes an op of its own before this one */
-    esp_tensor_id_t x;
+    esp_tensor_id_t x; /* what is read may have to become ops first: the stream is this op's id */
     ESP_TRY(esp_i_im_tensor(node->im, node->in[0], &x));
     attr.dropout.stream = node->im->n_ops;
     return esp_i_im_emit(node, ESP_KIND_DROPOUT, &attr, 1, node->in, &node->out[0]);

@@ -17,7 +17,7 @@ typedef struct resize {
 /* Where element `to` of the result lies on the axis of the input. */
 static double source_of(const resize_t *r, int32_t axis, int64_t from_extent, int64_t to)
 {
-    double scale = r->scale[axis], at = (double)to, n = (double)r->extent[axis];
+    double scale = r->scale[axis], at = (double)to, n = scale * (double)from_extent;
     if (esp_i_str_is(r->coordinates, "asymmetric"))
         return at / scale;
     if (esp_i_str_is(r->coordinates, "align_corners"))
@@ -153,6 +153,15 @@ static esp_status_t read_mode(esp_i_node_t *node, resize_t *r)
     return ESP_OK;
 }
 
+/* keep_aspect_ratio_policy: -1 not larger than the sizes, 1 not smaller, 0 each axis by itself. */
+static esp_status_t read_policy(esp_i_node_t *node, int32_t *out)
+{
+    esp_i_str_t policy;
+    ESP_TRY(esp_i_im_attr_text(node, "keep_aspect_ratio_policy", "stretch", &policy));
+    *out = esp_i_str_is(policy, "not_larger") ? -1 : esp_i_str_is(policy, "not_smaller") ? 1 : 0;
+    return ESP_OK;
+}
+
 /* Scales or sizes, of all axes or (opset 18) of those listed. */
 static esp_status_t read_extents(esp_i_node_t *node, resize_t *r)
 {
@@ -176,10 +185,21 @@ static esp_status_t read_extents(esp_i_node_t *node, resize_t *r)
         r->scale[d] = 1;
         r->extent[d] = x->dims[d];
     }
+    int32_t policy;
+    double common = 1;
+    ESP_TRY(read_policy(node, &policy));
+    for (int32_t k = 0; k < n && n_scales <= 0; k++) {
+        int32_t axis;
+        ESP_TRY(esp_i_im_axis(node, n_axes >= 0 ? axes[k] : k, x->rank, &axis));
+        double scale = (double)sizes[k] / (double)esp_i_max_i64(x->dims[axis], 1);
+        common = k == 0 ? scale : policy < 0 ? fmin(common, scale) : fmax(common, scale);
+    }
     for (int32_t k = 0; k < n; k++) {
         int32_t axis;
         ESP_TRY(esp_i_im_axis(node, n_axes >= 0 ? axes[k] : k, x->rank, &axis));
         double extent = n_scales > 0 ? floor((double)x->dims[axis] * scales[k]) : (double)sizes[k];
+        if (n_scales <= 0 && policy != 0)
+            extent = floor((double)x->dims[axis] * common + 0.5);
         if (axis == esp_i_im_track_of(node->im, x).axis && node->im->file_batch > 0)
             extent = (double)x->dims[axis]; /* the batch is never resized */
         if (!(extent >= 1 && extent <= (double)ESP_MAX_ELEMENTS) || x->dims[axis] < 1)

@@ -387,25 +387,33 @@ esp_status_t esp_i_rule_slice(esp_i_node_t *node)
  * ----------------------------------------------------------------------------------------------------------
  */
 
-/* Rows that reflect or edge padding copies, as indices of a gather. */
+typedef enum pad_mode { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP } pad_mode_t;
+
+/* The row of x that row `at` of the result copies, at counted from the first row of x. */
+static int64_t padded_row(pad_mode_t mode, int64_t at, int64_t extent)
+{
+    if (mode == PAD_WRAP)
+        return (at % extent + extent) % extent;
+    if (mode == PAD_REFLECT)
+        return at < 0 ? -at : at >= extent ? 2 * (extent - 1) - at : at;
+    return esp_i_max_i64(0, esp_i_min_i64(at, extent - 1));
+}
+
+/* Rows that all modes but the constant one copy, as indices of a gather. */
 static esp_status_t pad_by_gather(esp_i_node_t *node, esp_i_value_t *x, int32_t axis, int64_t lo,
-                                  int64_t hi, bool reflect, esp_i_value_t **out)
+                                  int64_t hi, pad_mode_t mode, esp_i_value_t **out)
 {
     int64_t extent = x->dims[axis], n = lo + extent + hi;
     esp_i_konst_t *k;
     esp_i_value_t *indices;
-    if (extent < 1 || (reflect && (lo >= extent || hi >= extent)))
+    if (extent < 1 || (mode == PAD_REFLECT && (lo >= extent || hi >= extent)))
         return esp_i_fail(node->diag, ESP_ERR_INVALID, "axis %d: padding beyond the extent %lld",
                           axis, (long long)extent);
     ESP_TRY(esp_i_im_konst_new(node->im, ESP_DTYPE_I64, 1, &n, &k));
     if (k == NULL)
         return esp_i_fail(node->diag, ESP_ERR_LIMIT, "axis %d is too long to be padded", axis);
-    for (int64_t e = 0; e < n; e++) {
-        int64_t from = e - lo;
-        if (reflect)
-            from = from < 0 ? -from : from >= extent ? 2 * (extent - 1) - from : from;
-        k->i[e] = esp_i_max_i64(0, esp_i_min_i64(from, extent - 1));
-    }
+    for (int64_t e = 0; e < n; e++)
+        k->i[e] = padded_row(mode, e - lo, extent);
     ESP_TRY(esp_i_im_value_known(node, k, &indices));
     return esp_i_im_gather(node, x, indices, axis, out);
 }
@@ -430,17 +438,21 @@ static esp_status_t pad_all(esp_i_node_t *node, esp_i_value_t *x, const int64_t 
     esp_attr_t attr = {0};
     bool any = false;
     ESP_TRY(esp_i_im_attr_text(node, "mode", "constant", &mode));
-    bool constant = esp_i_str_is(mode, "constant"), reflect = esp_i_str_is(mode, "reflect");
-    if (!constant && !reflect && !esp_i_str_is(mode, "edge"))
+    static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
+    int32_t m = 0;
+    while (m < 4 && !esp_i_str_is(mode, modes[m]))
+        m++;
+    if (m == 4)
         return esp_i_fail(node->diag, ESP_ERR_UNSUPPORTED, "padding of mode '%.*s'",
                           (int)esp_i_min_i64(mode.length, 40), mode.data);
+    bool constant = m == PAD_CONSTANT;
     for (int32_t d = 0; d < x->rank; d++) {
         attr.pad.lo[d] = lo[d];
         attr.pad.hi[d] = hi[d];
         ESP_TRY(cut(node, x, d, &attr.pad.lo[d], &attr.pad.hi[d], &x));
         bool here = attr.pad.lo[d] > 0 || attr.pad.hi[d] > 0;
         if (here && !constant)
-            ESP_TRY(pad_by_gather(node, x, d, attr.pad.lo[d], attr.pad.hi[d], reflect, &x));
+            ESP_TRY(pad_by_gather(node, x, d, attr.pad.lo[d], attr.pad.hi[d], (pad_mode_t)m, &x));
         any = any || here;
     }
     node->out[0] = x;
