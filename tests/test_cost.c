@@ -219,6 +219,7 @@ int main(void)
         cmocka_unit_test(memory_ops_are_bound_by_bandwidth),
         cmocka_unit_test(gather_touches_rows_only),
         cmocka_unit_test(narrow_groups_are_memory_bound),
+        cmocka_unit_test(winograd_halves_arithmetic),
         cmocka_unit_test(half_precision_stores_half),
         cmocka_unit_test(more_work_never_takes_less),
         cmocka_unit_test(errors),

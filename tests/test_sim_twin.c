@@ -80,20 +80,20 @@ static void run_twins(esp_link_mode_t links, int32_t fifo, uint64_t seed, int32_
 static void exclusive_equals_twin(void **state)
 {
     (void)state;
-    run_twins(ESP_LINK_EXCLUSIVE, 0, 1, 300);
+    run_twins(ESP_LINK_EXCLUSIVE, 0, 1, 200);
 }
 
 static void fair_equals_twin(void **state)
 {
     (void)state;
-    run_twins(ESP_LINK_FAIR, 0, 2, 300);
+    run_twins(ESP_LINK_FAIR, 0, 2, 200);
 }
 
 static void fifo_equals_twin(void **state)
 {
     (void)state;
-    run_twins(ESP_LINK_EXCLUSIVE, 1, 3, 100);
-    run_twins(ESP_LINK_FAIR, 1, 4, 50);
+    run_twins(ESP_LINK_EXCLUSIVE, 1, 3, 60);
+    run_twins(ESP_LINK_FAIR, 1, 4, 40);
 }
 
 int main(void)

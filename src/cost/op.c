@@ -20,6 +20,12 @@
 /* A convolution with fewer channels per group than this cannot feed the multiply units. */
 #define GROUP_CHANNELS_MIN 16
 
+/* Winograd's transformation does the arithmetic of a 3x3 convolution with about half the
+ * multiplications where GPUs compute in FP32; tensor units and CPU libraries compute it directly.
+ */
+#define WINOGRAD_FACTOR       0.5
+#define WINOGRAD_CHANNELS_MIN 64
+
 #define CONV_WORKSPACE_MAX_BYTES ((double)(64 << 20))
 
 /* Share of the peak that kernels of a family reach on large operands. */
@@ -45,7 +51,9 @@ static const efficiency_t cpu_efficiency[ESP_FAMILY_COUNT] = {
 typedef struct cost {
     esp_cost_t pub; /* first: the handle is its address */
     esp_i_arena_t arena;
-    uint8_t *family; /* esp_family_t as priced: a depthwise convolution counts as MEMORY */
+    uint8_t *family;       /* esp_family_t as priced: a depthwise convolution counts as MEMORY */
+    uint8_t *winograd;     /* the op may use it */
+    double *type_winograd; /* factor of its arithmetic per device type */
 } cost_t;
 
 static bool is_half(esp_precision_t precision)
@@ -187,11 +195,29 @@ static esp_family_t priced_family(const esp_graph_t *graph, esp_op_id_t op)
     return (esp_family_t)graph->op_family[op];
 }
 
+/* Dense 3x3 with stride 1 and enough channels to make up for transforming them. */
+static bool suits_winograd(const esp_graph_t *graph, esp_op_id_t op)
+{
+    esp_op_kind_t kind = (esp_op_kind_t)graph->op_kind[op];
+    if (!is_conv(kind))
+        return false;
+    operands_t o = operands_of(graph, op);
+    const esp_window_t *window = &graph->op_attr[op].conv.window;
+    esp_tensor_id_t weight = kind == ESP_KIND_CONV_DW ? o.out[0] : o.in[1];
+    bool fits = window->rank == 2 && graph->op_attr[op].conv.groups == 1 &&
+                graph->tensor_dims[weight][0] >= WINOGRAD_CHANNELS_MIN &&
+                graph->tensor_dims[weight][1] >= WINOGRAD_CHANNELS_MIN;
+    for (int32_t i = 0; i < window->rank && fits; ++i)
+        fits = window->kernel[i] == 3 && window->stride[i] == 1 && window->dilation[i] == 1;
+    return fits;
+}
+
 static void price_ops(cost_t *cost, double *flops, double *split, double *whole, double *workspace)
 {
     const esp_graph_t *graph = cost->pub.graph;
     for (esp_op_id_t op = 0; op < graph->n_ops; ++op) {
         cost->family[op] = (uint8_t)priced_family(graph, op);
+        cost->winograd[op] = suits_winograd(graph, op);
         if (cost->family[op] == ESP_FAMILY_FREE)
             continue; /* no task: all zero */
         flops[op] = graph->op_flops[op];
@@ -203,30 +229,33 @@ static void price_ops(cost_t *cost, double *flops, double *split, double *whole,
 
 /* ---- device types ------------------------------------------------------------------------ */
 
-static bool uses_precision(esp_family_t family)
+/* Whether a family computes in tensor units of the type. */
+static bool uses_tensor_units(const esp_cost_t *cost, int32_t type, esp_family_t family)
 {
-    return family == ESP_FAMILY_CONTRACT || family == ESP_FAMILY_CONV ||
-           family == ESP_FAMILY_RECURRENT;
+    bool dense = family == ESP_FAMILY_CONTRACT || family == ESP_FAMILY_CONV ||
+                 family == ESP_FAMILY_RECURRENT;
+    return dense && cost->precision != ESP_PRECISION_FP32 &&
+           cost->cluster->types[type].peak_flops[cost->precision] > 0;
 }
 
-static void price_types(const esp_cost_t *cost, double *per_flop, double *per_byte,
-                        double *constant)
+static void price_types(const cost_t *cost, double *per_flop, double *per_byte, double *constant)
 {
-    for (int32_t type = 0; type < cost->cluster->n_types; ++type) {
-        const esp_device_type_t *t = &cost->cluster->types[type];
+    const esp_cost_t *pub = &cost->pub;
+    for (int32_t type = 0; type < pub->cluster->n_types; ++type) {
+        const esp_device_type_t *t = &pub->cluster->types[type];
         bool gpu = strcmp(t->kind, "gpu") == 0;
         for (int32_t f = 0; f < ESP_FAMILY_COUNT; ++f) {
             const efficiency_t *e = gpu ? &gpu_efficiency[f] : &cpu_efficiency[f];
-            bool tensor = uses_precision((esp_family_t)f) &&
-                          cost->precision != ESP_PRECISION_FP32 &&
-                          t->peak_flops[cost->precision] > 0;
-            double peak = tensor ? t->peak_flops[cost->precision] * e->tensor
-                                 : t->peak_flops[ESP_PRECISION_FP32] * e->fp32;
+            double peak = uses_tensor_units(pub, type, (esp_family_t)f)
+                              ? t->peak_flops[pub->precision] * e->tensor
+                              : t->peak_flops[ESP_PRECISION_FP32] * e->fp32;
             int32_t at = type * ESP_FAMILY_COUNT + f;
             per_flop[at] = 1e9 / peak;
             per_byte[at] = 1e9 / (t->memory_bytes_per_s * e->memory);
             constant[at] = (double)(t->launch_ns + (gpu ? GPU_RAMP_NS : CPU_RAMP_NS));
         }
+        bool direct = !gpu || uses_tensor_units(pub, type, ESP_FAMILY_CONV);
+        cost->type_winograd[type] = direct ? 1.0 : WINOGRAD_FACTOR;
     }
 }
 
@@ -241,7 +270,10 @@ static bool build(cost_t *cost)
     double *per_tensor = esp_i_arena_alloc(arena, 2 * tensors + 1, sizeof *per_tensor);
     double *per_type = esp_i_arena_alloc(arena, 3 * types + 1, sizeof *per_type);
     cost->family = esp_i_arena_alloc(arena, ops + 1, sizeof *cost->family);
-    if (!per_op || !per_tensor || !per_type || !cost->family)
+    cost->winograd = esp_i_arena_alloc(arena, ops + 1, sizeof *cost->winograd);
+    cost->type_winograd = esp_i_arena_alloc(arena, types + 1, sizeof *cost->type_winograd);
+    if (!per_op || !per_tensor || !per_type || !cost->family || !cost->winograd ||
+        !cost->type_winograd)
         return false;
     price_tensors(cost, per_tensor, per_tensor + tensors);
     cost->pub.tensor_bytes = per_tensor;
@@ -251,7 +283,7 @@ static bool build(cost_t *cost)
     cost->pub.op_split_bytes = per_op + ops;
     cost->pub.op_whole_bytes = per_op + 2 * ops;
     cost->pub.op_workspace_bytes = per_op + 3 * ops;
-    price_types(&cost->pub, per_type, per_type + types, per_type + 2 * types);
+    price_types(cost, per_type, per_type + types, per_type + 2 * types);
     cost->pub.ns_per_flop = per_type;
     cost->pub.ns_per_byte = per_type + types;
     cost->pub.constant_ns = per_type + 2 * types;
@@ -307,6 +339,8 @@ int64_t esp_cost_op_ns(const esp_cost_t *handle, esp_op_id_t op, int32_t type, d
     double bytes =
         handle->op_split_bytes[op] * part + handle->op_whole_bytes[op] * (whole_split ? part : 1.0);
     double arithmetic_ns = handle->op_flops[op] * part * handle->ns_per_flop[at];
+    if (cost->winograd[op])
+        arithmetic_ns *= cost->type_winograd[type];
     return whole_ns(handle->constant_ns[at] + fmax(arithmetic_ns, bytes * handle->ns_per_byte[at]));
 }
 
