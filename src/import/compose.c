@@ -496,7 +496,7 @@ esp_status_t esp_i_im_apply_matrix(esp_i_node_t *node, esp_i_value_t *x, int32_t
                                    esp_i_value_t *matrix, esp_i_value_t **out)
 {
     int8_t x_labels[ESP_MAX_RANK], y_labels[ESP_MAX_RANK];
-    for (int32_t d = 0; d < x->rank; d++)
+    for (int32_t d = 0; d < ESP_MAX_RANK; d++)
         x_labels[d] = y_labels[d] = (int8_t)d;
     int8_t m_labels[2] = {ESP_MAX_RANK, (int8_t)axis};
     y_labels[axis] = ESP_MAX_RANK;
