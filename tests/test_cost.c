@@ -137,6 +137,32 @@ static void narrow_groups_are_memory_bound(void **state)
     bed_free(&bed);
 }
 
+static double conv_ns(const char *image, const char *weight, esp_precision_t precision)
+{
+    gb_t gb;
+    gb_init(&gb);
+    esp_tensor_id_t x = gb_input(&gb, "x", image, 0), w = gb_parameter(&gb, "w", weight);
+    esp_tensor_id_t y = gb_conv(&gb, x, w);
+    gb_output(&gb, y);
+    bed_t bed = bed_make(&gb, precision);
+    double ns = (double)time_of(&bed, y, 1, 0) - CONSTANT_NS;
+    bed_free(&bed);
+    return ns;
+}
+
+static void winograd_halves_arithmetic(void **state)
+{
+    (void)state;
+    const double direct = 2.0 * 64 * 28 * 28 * 128 * 128 * 9 / (1e13 * 0.65) * 1e9;
+    assert_true(fabs(conv_ns("64 128 28 28", "128 128 3 3", ESP_PRECISION_FP32) - direct / 2) < 2);
+    /* not in tensor units, not with other kernels, not for few channels */
+    assert_true(fabs(conv_ns("64 128 28 28", "128 128 3 3", ESP_PRECISION_FP16) -
+                     direct * 0.65 / (4 * 0.40)) < 2);
+    assert_true(fabs(conv_ns("64 128 28 28", "128 128 5 5", ESP_PRECISION_FP32) - direct * 25 / 9) <
+                2);
+    assert_true(fabs(conv_ns("64 128 28 28", "32 128 3 3", ESP_PRECISION_FP32) - direct / 4) < 2);
+}
+
 /* ---- storage
  * -------------------------------------------------------------------------------------- */
 
