@@ -76,6 +76,19 @@ void strategy_named(strategy_t *strategy, const char *part, int32_t mesh, esp_mo
         fail_msg("no op is named like %s", part);
 }
 
+void strategy_stages(strategy_t *strategy, int32_t n, const int32_t *mesh, esp_mode_t mode)
+{
+    const esp_graph_t *g = strategy->graph;
+    int32_t model = 1; /* ops of the model graph */
+    for (esp_op_id_t op = 0; op < g->n_ops; op++)
+        if (g->op_origin[op] >= model)
+            model = g->op_origin[op] + 1;
+    for (esp_op_id_t op = 0; op < g->n_ops; op++) {
+        const int32_t origin = g->op_origin[op] == ESP_NONE ? model - 1 : g->op_origin[op];
+        strategy_op(strategy, op, mesh[origin * n / model], mode);
+    }
+}
+
 /* ---- whole strategies -------------------------------------------------------------------- */
 
 static const int32_t first_devices[STRATEGY_MAX_DEVICES] = {0, 1, 2, 3, 4, 5, 6, 7};

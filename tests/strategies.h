@@ -29,6 +29,11 @@ void strategy_updates(strategy_t *strategy, int32_t mesh, esp_mode_t mode);
 void strategy_update(strategy_t *strategy, int32_t i, int32_t mesh, esp_mode_t mode);
 /* All ops whose name contains `part`. At least one must. */
 void strategy_named(strategy_t *strategy, const char *part, int32_t mesh, esp_mode_t mode);
+/*
+ * Model parallel: the ops of the model, in order, in n equal parts; part i on mesh[i], with the
+ * gradient ops and updates that belong to it.
+ */
+void strategy_stages(strategy_t *strategy, int32_t n, const int32_t *mesh, esp_mode_t mode);
 
 /* Whole strategies on devices [0, n), with these weights. */
 void strategy_single(strategy_t *strategy, const esp_graph_t *graph, int32_t device);

@@ -123,6 +123,7 @@ int32_t esp_i_value_new(esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh, e
         buffers->root[b] = b;
         buffers->producer[b] = ESP_NONE;
         buffers->resident[b] = 0;
+        buffers->shared[b] = 0;
     }
     return value;
 }

@@ -29,6 +29,7 @@ static bool facts_alloc(esp_lowerer_t *lw)
            (f->tensor_accumulates = esp_i_arena_alloc(arena, g->n_tensors, 1)) &&
            (f->tensor_free = esp_i_arena_alloc(arena, g->n_tensors, 1)) &&
            (f->tensor_body = esp_i_arena_alloc(arena, g->n_tensors, 1)) &&
+           (f->tensor_read_once = esp_i_arena_alloc(arena, g->n_tensors, 1)) &&
            (f->updated = esp_i_arena_alloc(arena, g->n_tensors, sizeof *f->updated)) &&
            (f->accumulated = esp_i_arena_alloc(arena, g->n_tensors, sizeof *f->accumulated)) &&
            (f->reduction = esp_i_arena_alloc(arena, g->n_ops, sizeof *f->reduction)) &&
@@ -158,28 +159,48 @@ static void once_spread(const esp_graph_t *g, taint_t *taint)
 }
 
 /*
- * Micro-batches are exact only if nothing but sums couples them: a body op that the batch does not
- * split must be linear in what depends on the batch, and one that is split may not need such a sum
- * whole.
+ * An op that the batch does not split and that reads sums over it may run once, after the body, if
+ * nothing in the body waits for it: on the sums over the whole batch it is exact whatever it
+ * computes. RESHAPE is as late as its readers.
+ */
+static void late_find(const esp_graph_t *g, esp_i_facts_t *f, uint8_t *late)
+{
+    for (esp_op_id_t op = g->n_ops - 1; op >= 0; op--) {
+        uint8_t stage = f->op_stage[op];
+        bool all =
+            stage == ESP_I_OP_SKIP || (stage == ESP_I_OP_BODY && g->op_batch[op].dim == ESP_NONE);
+        FOREACH_OUTPUT(g, op, i)
+        {
+            esp_tensor_id_t t = g->output_tensor[i];
+            for (int32_t c = g->consumer_offset[t]; c < g->consumer_offset[t + 1]; c++)
+                all = all && late[g->consumer_op[c]];
+        }
+        late[op] = all || stage == ESP_I_OP_UPDATE;
+        if (all && stage == ESP_I_OP_BODY)
+            f->op_stage[op] = ESP_I_OP_AFTER;
+    }
+}
+
+/*
+ * Micro-batches are exact only if nothing but sums couples them: a body op is split by the batch,
+ * it needs no sum over the batch whole, and what it reads by rows is made anew per micro-batch.
  */
 static bool op_allows_micro(const esp_graph_t *g, const esp_i_facts_t *f, esp_op_id_t op,
                             const taint_t *taint)
 {
-    uint64_t tainted = 0;
+    if (g->op_batch[op].dim == ESP_NONE)
+        return false;
     FOREACH_INPUT(g, op, i)
     {
         esp_tensor_id_t t = g->input_tensor[i];
-        bool carried = g->op_batch[op].dim != ESP_NONE && f->in[i].bind != ESP_BIND_ABSENT;
-        if (t != ESP_NONE && taint->batch[t] && !carried)
-            tainted |= i - g->input_offset[op] < 63 ? (uint64_t)1 << (i - g->input_offset[op])
-                                                    : (uint64_t)1 << 63;
+        if (t == ESP_NONE)
+            continue;
+        if (f->in[i].bind == ESP_BIND_ABSENT && taint->batch[t])
+            return false;
+        if (f->in[i].bind == ESP_BIND_CARRY && !f->tensor_body[f->in[i].root])
+            return false;
     }
-    if (!tainted)
-        return true;
-    for (int32_t l = g->linear_offset[op]; l < g->linear_offset[op + 1]; l++)
-        if ((tainted & ~g->linear_mask[l]) == 0)
-            return true;
-    return false;
+    return true;
 }
 
 /* A sum of tensors of one shape: addends may be anywhere. */
@@ -215,7 +236,7 @@ static void tensors_find(const esp_graph_t *g, esp_i_facts_t *f)
         }
     }
     for (esp_op_id_t op = 0; op < g->n_ops; op++)
-        if (f->op_stage[op] == ESP_I_OP_UPDATE)
+        if (f->op_stage[op] == ESP_I_OP_UPDATE || f->op_stage[op] == ESP_I_OP_AFTER)
             FOREACH_INPUT(g, op, i)
     if (f->in[i].root != ESP_NONE && f->tensor_body[f->in[i].root] &&
         g->tensor_producer[f->in[i].root] != ESP_NONE)
@@ -253,15 +274,21 @@ static void reductions_sort(const esp_graph_t *g, esp_i_facts_t *f)
         }
 }
 
-esp_status_t esp_i_facts_find(esp_lowerer_t *lw, esp_diag_t *diag)
+static esp_op_id_t micro_obstacle(const esp_graph_t *g, const esp_i_facts_t *f,
+                                  const taint_t *taint)
 {
-    const esp_graph_t *g = lw->graph;
-    esp_i_facts_t *f = &lw->facts;
-    taint_t taint = {.batch = esp_i_arena_alloc(&lw->arena, g->n_tensors, 1),
-                     .parameter = esp_i_arena_alloc(&lw->arena, g->n_tensors, 1),
-                     .once = esp_i_arena_alloc(&lw->arena, g->n_ops, 1)};
-    if (!facts_alloc(lw) || !taint.batch || !taint.parameter || !taint.once)
-        return esp_i_nomem(diag);
+    for (esp_op_id_t op = 0; op < g->n_ops; op++)
+        if (f->op_stage[op] == ESP_I_OP_BODY && !op_allows_micro(g, f, op, taint))
+            return op;
+    for (int32_t i = 0; i < f->n_accumulated; i++)
+        if (g->tensor_batch[f->accumulated[i]].extent) /* read after the body, but no sum over it */
+            return g->tensor_producer[f->accumulated[i]];
+    return ESP_NONE;
+}
+
+static void ops_find(const esp_graph_t *g, esp_i_facts_t *f)
+{
+    uint8_t *once = f->tensor_read_once;
     for (esp_op_id_t op = 0; op < g->n_ops; op++) {
         operands_find(g, f, op);
         shard_find(g, f, op);
@@ -269,18 +296,55 @@ esp_status_t esp_i_facts_find(esp_lowerer_t *lw, esp_diag_t *diag)
         int32_t operands = g->input_offset[op + 1] - g->input_offset[op] +
                            g->output_offset[op + 1] - g->output_offset[op];
         f->max_operands = operands > f->max_operands ? operands : f->max_operands;
+        FOREACH_INPUT(g, op, i)
+        {
+            f->has_local = f->has_local || f->in[i].bind == ESP_BIND_LOCAL;
+            if (f->in[i].root == ESP_NONE || g->op_kind[op] == ESP_KIND_RESHAPE)
+                continue;
+            uint8_t *reads = &once[f->in[i].root];
+            *reads = (uint8_t)(*reads < 2 ? *reads + 1 : 2);
+        }
     }
+    for (esp_tensor_id_t t = 0; t < g->n_tensors; t++)
+        once[t] = once[t] == 1;
+}
+
+/* The new version takes the memory of the old one, so nothing may read the old one later. */
+static esp_status_t versions_check(const esp_graph_t *g, const esp_i_facts_t *f, esp_diag_t *diag)
+{
+    for (esp_op_id_t op = 0; op < g->n_ops; op++)
+        FOREACH_INPUT(g, op, i)
+        {
+            esp_tensor_id_t t = f->in[i].root;
+            if (t == ESP_NONE || g->tensor_next[t] == ESP_NONE ||
+                f->op_stage[op] != ESP_I_OP_UPDATE)
+                continue;
+            esp_op_id_t update = g->tensor_producer[g->tensor_root[g->tensor_next[t]]];
+            if (op > update)
+                return esp_i_fail(diag, ESP_ERR_UNSUPPORTED,
+                                  "op %s reads %s after op %s has made its next version",
+                                  g->op_name[op], g->tensor_name[t], g->op_name[update]);
+        }
+    return ESP_OK;
+}
+
+esp_status_t esp_i_facts_find(esp_lowerer_t *lw, esp_diag_t *diag)
+{
+    const esp_graph_t *g = lw->graph;
+    esp_i_facts_t *f = &lw->facts;
+    taint_t taint = {.batch = esp_i_arena_alloc(&lw->arena, g->n_tensors, 1),
+                     .parameter = esp_i_arena_alloc(&lw->arena, g->n_tensors, 1),
+                     .once = esp_i_arena_alloc(&lw->arena, g->n_ops, 1)};
+    uint8_t *late = esp_i_arena_alloc(&lw->arena, g->n_ops, 1);
+    if (!facts_alloc(lw) || !taint.batch || !taint.parameter || !taint.once || !late)
+        return esp_i_nomem(diag);
+    ops_find(g, f);
     stages_find(g, f, &taint);
+    late_find(g, f, late);
     once_spread(g, &taint);
     f->op_once = taint.once;
-    f->micro_obstacle = ESP_NONE;
-    for (esp_op_id_t op = 0; op < g->n_ops && f->micro_obstacle == ESP_NONE; op++)
-        if (f->op_stage[op] == ESP_I_OP_BODY && !op_allows_micro(g, f, op, &taint))
-            f->micro_obstacle = op;
     tensors_find(g, f);
-    for (int32_t i = 0; i < f->n_accumulated && f->micro_obstacle == ESP_NONE; i++)
-        if (g->tensor_batch[f->accumulated[i]].extent) /* read after the body, but no sum over it */
-            f->micro_obstacle = g->tensor_producer[f->accumulated[i]];
+    f->micro_obstacle = micro_obstacle(g, f, &taint);
     reductions_sort(g, f);
-    return ESP_OK;
+    return versions_check(g, f, diag);
 }

@@ -63,33 +63,55 @@ static bool anti_dependencies(esp_lowerer_t *lw, const overwriting_t *o)
     return true;
 }
 
+/* First and last task that write the memory of a root buffer; ESP_NONE: no task does. */
+static int32_t first_writer(const esp_lowerer_t *lw, const overwriting_t *o, int32_t root)
+{
+    int32_t made = lw->buffers.producer[root], i = o->first[root];
+    return made != ESP_NONE || i == ESP_NONE ? made : lw->overwriters.data[2 * i + 1];
+}
+
+static int32_t last_writer(const esp_lowerer_t *lw, const overwriting_t *o, int32_t root)
+{
+    return o->first[root] == ESP_NONE ? lw->buffers.producer[root]
+                                      : lw->overwriters.data[2 * o->last[root] + 1];
+}
+
+/* Compute streams run step after step: only movements need an edge from one step to the next. */
+static bool cross_push(esp_lowerer_t *lw, int32_t before, int32_t after)
+{
+    if (lw->tasks.kind[before] != ESP_TASK_COMM && lw->tasks.kind[after] != ESP_TASK_COMM)
+        return true;
+    return pair_push(lw, &lw->cross_before, &lw->cross_after, before, after);
+}
+
 /*
- * Between steps. Compute streams run step after step, so only movements need edges:
- * - a movement that reads memory kept between steps waits for the update of the step before;
- * - what it read may be made again, and what it brought may be brought again, only when it, or the
- *   reader, was done in the step before.
+ * Between steps, per memory: what is read before the first write waits for the last write of the
+ * step before; the first write waits for the readers of the last one, and for it if there are none.
+ * Everything in between is ordered within the step.
  */
-static bool cross_dependencies(esp_lowerer_t *lw, const overwriting_t *o)
+static bool cross_dependencies(esp_lowerer_t *lw, const overwriting_t *o, uint8_t *is_read)
 {
     const esp_i_tasks_t *tasks = &lw->tasks;
-    for (int32_t t = 0; t < tasks->n; t++) {
-        bool moves = tasks->kind[t] == ESP_TASK_COMM;
+    for (int32_t t = 0; t < tasks->n; t++)
         for (int32_t r = tasks->read_offset[t]; r < tasks->read_offset[t + 1]; r++) {
             int32_t b = lw->reads.data[r];
-            if (b == ESP_NONE)
+            int32_t root = b == ESP_NONE ? ESP_NONE : lw->buffers.root[b];
+            int32_t first = b == ESP_NONE ? ESP_NONE : first_writer(lw, o, root);
+            if (first == ESP_NONE)
                 continue;
-            int32_t root = lw->buffers.root[b], made = lw->buffers.producer[b];
-            int32_t again = o->first[root];
-            if (moves && lw->buffers.resident[b] && again != ESP_NONE &&
-                !pair_push(lw, &lw->cross_before, &lw->cross_after,
-                           lw->overwriters.data[2 * again + 1], t))
+            int32_t last = last_writer(lw, o, root);
+            if (t < first && !cross_push(lw, last, t))
                 return false;
-            if (made == ESP_NONE || lw->buffers.resident[b])
+            if (t <= last)
                 continue;
-            if ((moves || tasks->kind[made] == ESP_TASK_COMM) && made != t &&
-                !pair_push(lw, &lw->cross_before, &lw->cross_after, t, made))
+            is_read[root] = 1;
+            if (!cross_push(lw, t, first))
                 return false;
         }
+    for (int32_t b = 0; b < lw->buffers.n; b++) {
+        int32_t first = lw->buffers.root[b] == b ? first_writer(lw, o, b) : ESP_NONE;
+        if (first != ESP_NONE && !is_read[b] && !cross_push(lw, last_writer(lw, o, b), first))
+            return false;
     }
     return true;
 }
@@ -270,13 +292,16 @@ esp_status_t esp_i_finish(esp_lowerer_t *lw, esp_diag_t *diag)
         return esp_i_nomem(diag);
     offsets_close(lw);
     int64_t buffers = lw->buffers.n + 1, writers = lw->overwriters.count / 2 + 1;
-    int32_t *scratch = esp_i_alloc(&lw->alloc, (size_t)(2 * buffers + writers) * sizeof *scratch);
+    int32_t *scratch = esp_i_alloc(&lw->alloc, (size_t)(2 * buffers + writers) * sizeof *scratch +
+                                                   (size_t)buffers);
     if (!scratch)
         return esp_i_nomem(diag);
     overwriting_t o = {scratch, scratch + buffers, scratch + 2 * buffers};
+    uint8_t *is_read = (uint8_t *)(scratch + 2 * buffers + writers);
+    memset(is_read, 0, (size_t)buffers);
     overwriting_index(lw, &o);
-    bool fine = anti_dependencies(lw, &o) && cross_dependencies(lw, &o) && meshes_publish(lw) &&
-                successors_alloc(lw);
+    bool fine = anti_dependencies(lw, &o) && cross_dependencies(lw, &o, is_read) &&
+                meshes_publish(lw) && successors_alloc(lw);
     esp_i_free(&lw->alloc, scratch);
     if (!fine)
         return esp_i_nomem(diag);

@@ -46,10 +46,14 @@ static bool same_bucket(const esp_lowerer_t *lw, const reduction_t *a, const red
            lw->values.mesh[a->src] == lw->values.mesh[b->src];
 }
 
-/* An all-reduce works in the memory of the addends, which are no values any more. */
+/* An all-reduce works in the memory of the addends, which are no values any more; unless they are
+ * addends of something else too. */
 static void reduce_in_place(esp_lowerer_t *lw, int32_t src, int32_t dst)
 {
     int32_t n = lw->local.data[lw->values.mesh[dst]].n_classes;
+    for (int32_t slot = 0; slot < n; slot++)
+        if (lw->buffers.shared[lw->buffers.root[lw->values.buffer[src] + slot]])
+            return;
     for (int32_t slot = 0; slot < n; slot++)
         lw->buffers.root[lw->values.buffer[dst] + slot] =
             lw->buffers.root[lw->values.buffer[src] + slot];

@@ -216,6 +216,8 @@ static void emit_sum(esp_lowerer_t *lw, esp_op_id_t op, int32_t n, const int32_t
         if (count == 1) {
             lw->buffers.root[b] = lw->buffers.root[only];
             lw->buffers.producer[b] = lw->buffers.producer[only];
+            if (!lw->facts.tensor_read_once[lw->values.tensor[lw->buffers.value[only]]])
+                lw->buffers.shared[lw->buffers.root[b]] = 1;
             continue;
         }
         int64_t ns = esp_cost_copy_ns(lw->cost, lw->class_type[class_],
@@ -470,9 +472,10 @@ lower_stage(esp_lowerer_t *lw, bool (*wanted)(const esp_lowerer_t *, esp_op_id_t
     return ESP_OK;
 }
 
-static bool op_is_forward_or_backward(const esp_lowerer_t *lw, esp_op_id_t op)
+static bool op_is_before_update(const esp_lowerer_t *lw, esp_op_id_t op)
 {
-    return lw->facts.op_stage[op] == ESP_I_OP_BODY || lw->facts.op_stage[op] == ESP_I_OP_ONCE;
+    uint8_t stage = lw->facts.op_stage[op];
+    return stage == ESP_I_OP_BODY || stage == ESP_I_OP_ONCE || stage == ESP_I_OP_AFTER;
 }
 
 static bool op_runs_once(const esp_lowerer_t *lw, esp_op_id_t op)
@@ -486,6 +489,11 @@ static bool op_is_body(const esp_lowerer_t *lw, esp_op_id_t op)
     return lw->facts.op_stage[op] == ESP_I_OP_BODY;
 }
 
+static bool op_is_after(const esp_lowerer_t *lw, esp_op_id_t op)
+{
+    return lw->facts.op_stage[op] == ESP_I_OP_AFTER;
+}
+
 static bool op_is_update(const esp_lowerer_t *lw, esp_op_id_t op)
 {
     return lw->facts.op_stage[op] == ESP_I_OP_UPDATE;
@@ -494,7 +502,7 @@ static bool op_is_update(const esp_lowerer_t *lw, esp_op_id_t op)
 static esp_status_t lower_body(esp_lowerer_t *lw, esp_diag_t *diag)
 {
     if (lw->strategy->micro_batches == 1)
-        return lower_stage(lw, op_is_forward_or_backward, diag);
+        return lower_stage(lw, op_is_before_update, diag);
     ESP_TRY(lower_stage(lw, op_runs_once, diag));
     for (lw->micro = 0; lw->micro < lw->strategy->micro_batches; lw->micro++) {
         body_values_clear(lw);
@@ -502,8 +510,9 @@ static esp_status_t lower_body(esp_lowerer_t *lw, esp_diag_t *diag)
         ESP_TRY(accumulate(lw, diag));
     }
     lw->micro = ESP_NONE;
+    body_values_clear(lw);
     sums_publish(lw);
-    return ESP_OK;
+    return lower_stage(lw, op_is_after, diag);
 }
 
 static esp_status_t strategy_check(const esp_lowerer_t *lw, const esp_strategy_t *strategy,
@@ -519,7 +528,7 @@ static esp_status_t strategy_check(const esp_lowerer_t *lw, const esp_strategy_t
         return esp_i_fail(diag, ESP_ERR_ARGUMENT,
                           "micro-batches are not exact: op %s couples the samples of a batch",
                           g->op_name[lw->facts.micro_obstacle]);
-    if (m > 1 && strategy->sync_batchnorm)
+    if (m > 1 && strategy->sync_batchnorm && lw->facts.has_local)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT,
                           "synchronised BatchNorm cannot see all micro-batches at once");
     if (strategy->n_meshes < 1)

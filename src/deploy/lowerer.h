@@ -33,6 +33,7 @@ enum {
     ESP_I_OP_ONCE,  /* before the body: does not depend on the batch, or a sum over it of inputs
                        alone */
     ESP_I_OP_BODY,  /* once per micro-batch */
+    ESP_I_OP_AFTER, /* after the body, before the updates: reads sums over the whole batch only */
     ESP_I_OP_UPDATE /* after the body */
 };
 
@@ -54,7 +55,8 @@ typedef struct esp_i_facts {
     uint8_t *tensor_accumulates; /* made by the body, read after it */
     uint8_t *tensor_free;        /* input or literal: appears anywhere in any form */
     uint8_t *tensor_body;
-    esp_tensor_id_t *updated; /* tensors with a next version, in id order */
+    uint8_t *tensor_read_once; /* root tensor: one op reads it, once */
+    esp_tensor_id_t *updated;  /* tensors with a next version, in id order */
     int32_t n_updated;
     esp_tensor_id_t *accumulated;
     int32_t n_accumulated;
@@ -63,6 +65,7 @@ typedef struct esp_i_facts {
     esp_tensor_id_t
         *previous; /* root tensor of a new version -> the tensor it replaces; ESP_NONE */
     int32_t max_operands;
+    bool has_local; /* BatchNorm: ops that want the addend of their own device, or the sum */
     esp_op_id_t micro_obstacle; /* the op that forbids micro-batches; ESP_NONE: none */
 } esp_i_facts_t;
 
@@ -83,7 +86,8 @@ typedef struct esp_i_facts {
     X(uint8_t, share) X(esp_view_t, view) X(int16_t, micro) X(int32_t, buffer) X(int32_t, next)
 #define ESP_I_BUFFER_ARRAYS(X)                                                                     \
     X(int32_t, value)                                                                              \
-    X(int32_t, class_) X(int64_t, bytes) X(int32_t, root) X(int32_t, producer) X(uint8_t, resident)
+    X(int32_t, class_)                                                                             \
+    X(int64_t, bytes) X(int32_t, root) X(int32_t, producer) X(uint8_t, resident) X(uint8_t, shared)
 #define ESP_I_COMM_ARRAYS(X)                                                                       \
     X(uint8_t, kind)                                                                               \
     X(const esp_pattern_t *, pattern)                                                              \
