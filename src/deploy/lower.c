@@ -290,10 +290,11 @@ static esp_status_t lower_sum(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh, e
  * -------------------------------------------------------------------------- */
 
 /*
- * If all partial inputs lie on one mesh and make up a whole linear set, the op runs on each addend:
- * *mesh_out is where; else ESP_NONE.
+ * If all partial inputs lie on one mesh and make up a whole linear set (*partial_out, a bit per
+ * input), the op runs on each addend: returns where; else ESP_NONE.
  */
-static int32_t linear_mesh(const esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh)
+static int32_t linear_mesh(const esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh,
+                           uint64_t *partial_out)
 {
     const esp_graph_t *g = lw->graph;
     uint64_t partial = 0;
@@ -312,6 +313,7 @@ static int32_t linear_mesh(const esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh
         at = lw->values.mesh[v];
         partial |= (uint64_t)1 << i;
     }
+    *partial_out = partial;
     uint64_t all = n > 63 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1;
     for (int32_t l = g->linear_offset[op]; l < g->linear_offset[op + 1] && partial; l++)
         if ((g->linear_mask[l] & all) == partial)
@@ -319,7 +321,8 @@ static int32_t linear_mesh(const esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh
     return ESP_NONE;
 }
 
-static esp_status_t lower_linear(esp_lowerer_t *lw, esp_op_id_t op, int32_t at, esp_diag_t *diag)
+static esp_status_t lower_linear(esp_lowerer_t *lw, esp_op_id_t op, int32_t at, uint64_t partial,
+                                 esp_diag_t *diag)
 {
     const esp_graph_t *g = lw->graph;
     int32_t *in = lw->operand_scratch, n_in = g->input_offset[op + 1] - g->input_offset[op];
@@ -329,10 +332,9 @@ static esp_status_t lower_linear(esp_lowerer_t *lw, esp_op_id_t op, int32_t at, 
         in[i] = ESP_NONE;
         if (root == ESP_NONE)
             continue;
-        esp_i_want_t want = {root, at, ESP_FORM_PARTIAL, ESP_SHARE_BATCH, no_view};
-        if ((in[i] = esp_i_find(lw, want)) != ESP_NONE)
-            continue;
-        want.form = ESP_FORM_REPLICATED;
+        bool addend = i < 63 && (partial >> i & 1);
+        esp_i_want_t want = {root, at, addend ? ESP_FORM_PARTIAL : ESP_FORM_REPLICATED,
+                             ESP_SHARE_BATCH, no_view};
         ESP_TRY(esp_i_need(lw, want, op, &in[i], diag));
     }
     for (int32_t i = 0; i < n_out; i++)
@@ -355,8 +357,10 @@ static esp_status_t lower_batch(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh,
         return lower_split(lw, op, mesh, ESP_MODE_BATCH, lw->facts.in + g->input_offset[op],
                            lw->facts.out + g->output_offset[op], diag);
     }
-    int32_t at = linear_mesh(lw, op, mesh);
-    return at != ESP_NONE ? lower_linear(lw, op, at, diag) : lower_whole(lw, op, mesh, diag);
+    uint64_t partial;
+    int32_t at = linear_mesh(lw, op, mesh, &partial);
+    return at != ESP_NONE ? lower_linear(lw, op, at, partial, diag)
+                          : lower_whole(lw, op, mesh, diag);
 }
 
 static esp_status_t lower_op(esp_lowerer_t *lw, esp_op_id_t op, esp_diag_t *diag)
