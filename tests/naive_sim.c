@@ -105,6 +105,25 @@ static int64_t live_buffers(const naive_t *s, int32_t k)
     return live;
 }
 
+/* Of the workspace of an op, what the first device of the class needs for its part of the batch. */
+static int64_t workspace(const esp_deployment_t *d, int32_t task)
+{
+    if (d->task_kind[task] != ESP_TASK_COMPUTE)
+        return 0;
+    double bytes = d->cost->op_workspace_bytes[d->task_op[task]] / d->micro_batches;
+    int32_t device = d->class_device[d->class_offset[d->task_class[task]]];
+    if (d->task_mode[task] == ESP_MODE_BATCH && d->write_offset[task] < d->write_offset[task + 1]) {
+        int32_t mesh = d->value_mesh[d->buffer_value[d->write_buffer[d->write_offset[task]]]];
+        double units = 0, own = 0;
+        for (int32_t i = d->mesh_offset[mesh]; i < d->mesh_offset[mesh + 1]; ++i) {
+            units += (double)d->mesh_units[i];
+            own += d->mesh_device[i] == device ? (double)d->mesh_units[i] : 0;
+        }
+        bytes *= own / units;
+    }
+    return (int64_t)ceil(bytes - 1e-6);
+}
+
 static void note_memory(naive_t *s)
 {
     const esp_deployment_t *d = s->d;
@@ -115,7 +134,7 @@ static void note_memory(naive_t *s)
             if (!has_started(s, i) || i->state == DONE)
                 continue;
             if (!is_move(s, i) && d->task_class[t] == k)
-                live += (int64_t)ceil(d->cost->op_workspace_bytes[d->task_op[t]]);
+                live += workspace(d, t);
             else if (is_move(s, i) && takes_part(s, i, k))
                 live += (int64_t)ceil(pattern_of(s, i)->staging *
                                       (double)d->comm_bytes[d->task_comm[t]]);

@@ -1,5 +1,7 @@
 /* The simulator against its naive twin, on random deployments. */
 #include "deploy_builder.h"
+#include "gate.h"
+#include "models.h"
 #include "naive_sim.h"
 
 #include "espalier/cluster.h"
@@ -43,7 +45,7 @@ static void shuffle(esp_i_rng_t *rng, int32_t n, int32_t *order)
 {
     for (int32_t p = 0; p < n; ++p)
         order[p] = p;
-    for (int32_t k = 0; k < 3; ++k) {
+    for (int32_t k = 0; k < 2; ++k) {
         int32_t a = (int32_t)esp_i_rng_below(rng, n), b = (int32_t)esp_i_rng_below(rng, n);
         int32_t swap = order[a];
         order[a] = order[b];
@@ -96,12 +98,50 @@ static void fifo_equals_twin(void **state)
     run_twins(ESP_LINK_FAIR, 1, 4, 40);
 }
 
+/* What lowering makes of small models, on a mixed and a uniform cluster. */
+static void compare_lowered(gate_t *gate, const strategy_t *strategy)
+{
+    esp_sim_t *sim;
+    esp_sim_opts_t opts = esp_sim_opts_default();
+    opts.timeline = 1;
+    opts.steps = 2;
+    assert_int_equal(esp_sim_create(NULL, &sim), ESP_OK);
+    for (int32_t i = 0; i < GATE_CLUSTERS; ++i) {
+        const esp_deployment_t *d = gate_lower(gate, strategy, i);
+        for (int32_t links = 0; links < 2; ++links) {
+            opts.links = (esp_link_mode_t)links;
+            assert_true(compare(d, &opts, sim));
+        }
+    }
+    esp_sim_destroy(sim);
+}
+
+static void lowered_models_equal_twin(void **state)
+{
+    (void)state;
+    const double uneven[] = {3, 1, 2};
+    const esp_training_opts_t opts = train_with(ESP_LOSS_XENT, ESP_OPTIMIZER_ADAM);
+    for (int32_t k = 0; k < 2; ++k) {
+        gate_t gate;
+        strategy_t strategy;
+        gate_init(&gate, k == 0 ? model_mlp(6, 0.5, &opts) : model_convnet(6, 0, NULL, &opts));
+        if (k == 0)
+            strategy_mixed(&strategy, gate.graph, 3, uneven);
+        else
+            strategy_data_parallel(&strategy, gate.graph, 3, uneven);
+        compare_lowered(&gate, &strategy);
+        strategy_fini(&strategy);
+        gate_fini(&gate);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exclusive_equals_twin),
         cmocka_unit_test(fair_equals_twin),
         cmocka_unit_test(fifo_equals_twin),
+        cmocka_unit_test(lowered_models_equal_twin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
