@@ -143,7 +143,7 @@ bool esp_i_wire_number(esp_i_wire_numbers_t *numbers, uint64_t *value_out, esp_d
 bool esp_i_str_is(esp_i_str_t text, const char *other)
 {
     return text.length == (int64_t)strlen(other) &&
-           memcmp(text.data, other, (size_t)text.length) == 0;
+           (text.length == 0 || memcmp(text.data, other, (size_t)text.length) == 0);
 }
 
 bool esp_i_str_equal(esp_i_str_t a, esp_i_str_t b)
