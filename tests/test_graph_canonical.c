@@ -187,6 +187,53 @@ static void test_transposes_go_into_labels(void **state)
     esp_graph_destroy(expect(gb_transpose(&gb, s, "2 0 1"), 2, ESP_KIND_TRANSPOSE));
 }
 
+static esp_tensor_id_t slice_first(esp_tensor_id_t of, int64_t at)
+{
+    esp_attr_t attr;
+    memset(&attr, 0, sizeof attr);
+    const esp_i_shape_t *shape = &gb.builder->tensors.data[of].shape;
+    for (int32_t i = 0; i < shape->rank; i++) {
+        attr.slice.step[i] = 1;
+        attr.slice.count[i] = i == 0 ? 1 : shape->dims[i];
+    }
+    attr.slice.start[0] = at;
+    return gb_op(&gb, ESP_KIND_SLICE, &attr, 1, &of);
+}
+
+static void test_transposes_that_move_nothing(void **state)
+{
+    (void)state;
+    begin();
+    esp_tensor_id_t y = gb_transpose(&gb, gb_reshape(&gb, x, "1 4 6 1 8"), "1 3 2 0 4");
+    esp_graph_t *after = expect(y, 1, ESP_KIND_RESHAPE);
+    esp_graph_destroy(after);
+    begin(); /* [b, s, 3 heads d] -> [3, b, s, ..] -> one of three */
+    y = gb_transpose(&gb, gb_reshape(&gb, x, "4 6 2 4"), "2 0 1 3");
+    after = expect(gb_unary(&gb, ESP_ELT_RELU, slice_first(y, 1)), 4, ESP_KIND_ELTWISE);
+    assert_int_equal(gb_count(after, ESP_KIND_TRANSPOSE), 0);
+    esp_graph_destroy(after);
+    begin(); /* [b, ..] in front of a slice that leaves axes in another order */
+    y = slice_first(gb_transpose(&gb, x, "1 2 0"), 2);
+    after = expect(y, 2, ESP_KIND_SLICE);
+    esp_graph_destroy(after);
+}
+
+static void test_heads(void **state)
+{
+    (void)state;
+    begin(); /* [b, s, h d] -> [s, b, h d] -> [s, b, h, d] -> products over d */
+    esp_tensor_id_t w = gb_parameter(&gb, "w", "3 2");
+    esp_tensor_id_t y = gb_reshape(&gb, gb_transpose(&gb, x, "1 0 2"), "6 1 4 4 2");
+    y = gb_einsum(&gb, "sobhd,kd->bohsk", y, w);
+    esp_graph_t *after = expect(y, 2, ESP_KIND_CONTRACT);
+    gb_assert_batch(after, after->output[0], 1, 4, 72);
+    esp_graph_destroy(after);
+    begin(); /* merging axes that were apart needs the copy */
+    w = gb_parameter(&gb, "w", "24 2");
+    y = gb_einsum(&gb, "kr,ro->ko", gb_reshape(&gb, gb_transpose(&gb, x, "2 1 0"), "8 24"), w);
+    esp_graph_destroy(expect(y, 3, ESP_KIND_CONTRACT));
+}
+
 /* ---- activations -------------------------------------------------------------------------- */
 
 static void test_silu(void **state)
@@ -414,6 +461,8 @@ int main(void)
         cmocka_unit_test(test_views_of_views),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_transposes_go_into_labels),
+        cmocka_unit_test(test_transposes_that_move_nothing),
+        cmocka_unit_test(test_heads),
         cmocka_unit_test(test_silu),
         cmocka_unit_test(test_gelu),
         cmocka_unit_test(test_gelu_tanh),

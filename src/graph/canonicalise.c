@@ -9,6 +9,9 @@
 static const esp_i_pattern_fn patterns[] = {
     esp_i_pattern_identity,
     esp_i_pattern_view_of_view,
+    esp_i_pattern_transpose_of_ones,
+    esp_i_pattern_slice_of_transpose,
+    esp_i_pattern_split_of_transpose,
     esp_i_pattern_scalar_operand,
     esp_i_pattern_affine_chain,
     esp_i_pattern_contract_of_transpose,

@@ -53,6 +53,17 @@ bool esp_i_rewrite_same_shape(const esp_i_rewrite_t *rewrite, esp_tensor_id_t x,
            memcmp(graph->tensor_dims[x], graph->tensor_dims[y], sizeof *graph->tensor_dims) == 0;
 }
 
+bool esp_i_rewrite_read_by(const esp_i_rewrite_t *rewrite, esp_tensor_id_t tensor,
+                           esp_op_kind_t kind)
+{
+    const esp_graph_t *graph = rewrite->graph;
+    int32_t first = graph->consumer_offset[tensor], end = graph->consumer_offset[tensor + 1];
+    for (int32_t i = first; i < end; i++)
+        if (graph->op_kind[graph->consumer_op[i]] != kind)
+            return false;
+    return first < end && !rewrite->kept[tensor];
+}
+
 #define LOOKED_AT 64 /* elements of a literal; longer ones are taken for data */
 
 static bool literal_scalar(const esp_graph_t *graph, esp_tensor_id_t tensor, double *value)
@@ -177,6 +188,30 @@ esp_status_t esp_i_rewrite_emit(esp_i_rewrite_t *rewrite, esp_op_kind_t kind,
     ESP_TRY(esp_i_builder_op(rewrite->builder, kind, attr, n, mapped, graph->op_name[rewrite->root],
                              names, made, rewrite->diag));
     settle(rewrite, n, inputs);
+    *out = made[0];
+    return ESP_OK;
+}
+
+esp_status_t esp_i_rewrite_emit_two(esp_i_rewrite_t *rewrite, esp_op_kind_t first,
+                                    const esp_attr_t *first_attr, esp_tensor_id_t x,
+                                    esp_op_kind_t second, const esp_attr_t *second_attr,
+                                    esp_tensor_id_t *out)
+{
+    const esp_graph_t *graph = rewrite->graph;
+    const char *name = graph->op_name[rewrite->root];
+    const char *names[ESP_I_MAX_OUT] = {
+        graph->tensor_name[esp_i_rewrite_output(rewrite, rewrite->root)]};
+    const char *inner = esp_i_arena_printf(&rewrite->builder->arena, "%s/inner", name);
+    esp_tensor_id_t made[ESP_I_MAX_OUT];
+    if (inner == NULL)
+        return esp_i_nomem(rewrite->diag);
+    if (!is_there(rewrite, x))
+        return ESP_OK;
+    ESP_TRY(esp_i_builder_op(rewrite->builder, first, first_attr, 1, &rewrite->map[x], inner, NULL,
+                             made, rewrite->diag));
+    ESP_TRY(esp_i_builder_op(rewrite->builder, second, second_attr, 1, made, name, names, made,
+                             rewrite->diag));
+    settle(rewrite, 1, &x);
     *out = made[0];
     return ESP_OK;
 }

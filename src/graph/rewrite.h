@@ -42,6 +42,9 @@ esp_tensor_id_t esp_i_rewrite_input(const esp_i_rewrite_t *rewrite, esp_op_id_t 
 int32_t esp_i_rewrite_n_inputs(const esp_i_rewrite_t *rewrite, esp_op_id_t op);
 esp_tensor_id_t esp_i_rewrite_output(const esp_i_rewrite_t *rewrite, esp_op_id_t op);
 bool esp_i_rewrite_same_shape(const esp_i_rewrite_t *rewrite, esp_tensor_id_t x, esp_tensor_id_t y);
+/* All who read the tensor are ops of that kind, and there are some. */
+bool esp_i_rewrite_read_by(const esp_i_rewrite_t *rewrite, esp_tensor_id_t tensor,
+                           esp_op_kind_t kind);
 /* Whether all elements are one number that the graph knows. */
 bool esp_i_rewrite_scalar(const esp_i_rewrite_t *rewrite, esp_tensor_id_t tensor, double *value);
 /* Removes factors: tensor = scale * the result. Notes the ops it goes through as inside. */
@@ -61,6 +64,11 @@ bool esp_i_rewrite_closed(const esp_i_rewrite_t *rewrite);
 esp_status_t esp_i_rewrite_emit(esp_i_rewrite_t *rewrite, esp_op_kind_t kind,
                                 const esp_attr_t *attr, int32_t n, const esp_tensor_id_t *inputs,
                                 esp_tensor_id_t *out);
+/* Two ops of one input, the second on the first. */
+esp_status_t esp_i_rewrite_emit_two(esp_i_rewrite_t *rewrite, esp_op_kind_t first,
+                                    const esp_attr_t *first_attr, esp_tensor_id_t x,
+                                    esp_op_kind_t second, const esp_attr_t *second_attr,
+                                    esp_tensor_id_t *out);
 /* The root's output is that tensor; not if it has to stay by itself. */
 esp_status_t esp_i_rewrite_alias(esp_i_rewrite_t *rewrite, esp_tensor_id_t tensor,
                                  esp_tensor_id_t *out);
@@ -69,6 +77,9 @@ esp_status_t esp_i_rewrite_alias(esp_i_rewrite_t *rewrite, esp_tensor_id_t tenso
 
 esp_status_t esp_i_pattern_identity(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
 esp_status_t esp_i_pattern_view_of_view(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
+esp_status_t esp_i_pattern_transpose_of_ones(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
+esp_status_t esp_i_pattern_slice_of_transpose(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
+esp_status_t esp_i_pattern_split_of_transpose(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
 esp_status_t esp_i_pattern_scalar_operand(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
 esp_status_t esp_i_pattern_affine_chain(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
 esp_status_t esp_i_pattern_contract_of_transpose(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
