@@ -36,7 +36,7 @@ typedef struct esp_outcome {
     int64_t step_time_ns;
     int32_t feasible;     /* 1: the arena of every device fits its memory */
     int32_t worst_device; /* the device with the least memory left */
-    int64_t excess_bytes; /* infeasible: what that device lacks */
+    int64_t slack_bytes;  /* memory that device has left; negative: what it lacks */
 } esp_outcome_t;
 
 /*

@@ -87,31 +87,53 @@ static double work_bound(const esp_cost_t *cost)
     return best;
 }
 
-/* The longest path if every op were spread over all devices as the fastest type, but paid one
- * launch. */
-static double path_bound(const esp_cost_t *cost, double *finish)
+/* An op as fast as it can be: spread over all devices as if all were the fastest, for one launch.
+ */
+static double fastest_ns(const esp_cost_t *cost, esp_op_id_t op)
+{
+    const esp_cluster_t *cluster = cost->cluster;
+    double least = INFINITY;
+    if (cost->graph->op_family[op] == ESP_FAMILY_FREE ||
+        cost->graph->op_kind[op] == ESP_KIND_ELTWISE) /* a sum may become an alias */
+        return 0;
+    for (int32_t k = 0; k < cluster->n_types; k++) {
+        double ns =
+            divisible_ns(cost, op, k) / cluster->n_devices + (double)cluster->types[k].launch_ns;
+        least = ns < least ? ns : least;
+    }
+    return least;
+}
+
+/* Longest path from the readers of a parameter to its update; finish: scratch, -1 where not
+ * reached. */
+static double cycle_ns(const esp_cost_t *cost, int32_t parameter, double *finish)
 {
     const esp_graph_t *g = cost->graph;
-    const esp_cluster_t *cluster = cost->cluster;
-    double longest = 0;
-    for (esp_op_id_t op = 0; op < g->n_ops; op++) {
-        double start = 0, least = INFINITY;
+    esp_tensor_id_t w = g->parameter[parameter];
+    for (esp_op_id_t op = 0; op <= g->update[parameter]; op++) {
+        double start = -1;
         for (int32_t i = g->input_offset[op]; i < g->input_offset[op + 1]; i++) {
             esp_tensor_id_t t = g->input_tensor[i];
-            if (t != ESP_NONE && g->tensor_producer[t] != ESP_NONE &&
-                finish[g->tensor_producer[t]] > start)
-                start = finish[g->tensor_producer[t]];
+            esp_op_id_t from = t == ESP_NONE ? ESP_NONE : g->tensor_producer[t];
+            if (t != ESP_NONE && g->tensor_root[t] == w && start < 0)
+                start = 0;
+            if (from != ESP_NONE && finish[from] > start)
+                start = finish[from];
         }
-        for (int32_t k = 0; k < cluster->n_types; k++) {
-            double ns = g->op_family[op] == ESP_FAMILY_FREE
-                            ? 0
-                            : divisible_ns(cost, op, k) / cluster->n_devices +
-                                  (double)cluster->types[k].launch_ns;
-            least = ns < least ? ns : least;
-        }
-        bool sums = g->op_kind[op] == ESP_KIND_ELTWISE; /* may become an alias: no launch */
-        finish[op] = start + (sums ? 0 : least);
-        longest = finish[op] > longest ? finish[op] : longest;
+        finish[op] = start < 0 ? -1 : start + fastest_ns(cost, op);
+    }
+    return finish[g->update[parameter]];
+}
+
+/* The parameters whose first reader comes first have the longest cycles: a few of them suffice. */
+enum { CYCLES_MAX = 16 };
+
+static double path_bound(const esp_cost_t *cost, double *finish)
+{
+    double longest = 0;
+    for (int32_t p = 0; p < cost->graph->n_parameters && p < CYCLES_MAX; p++) {
+        double ns = cycle_ns(cost, p, finish);
+        longest = ns > longest ? ns : longest;
     }
     return longest;
 }

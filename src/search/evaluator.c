@@ -81,8 +81,8 @@ static void outcome_memory(const esp_deployment_t *d, const int64_t *class_bytes
             outcome->worst_device = device;
         }
     }
+    outcome->slack_bytes = least;
     outcome->feasible = least >= 0;
-    outcome->excess_bytes = least < 0 ? -least : 0;
 }
 
 static esp_status_t strategy_evaluate(const esp_i_evaluator_t *e, esp_i_worker_t *w,
@@ -190,7 +190,7 @@ bool esp_i_outcome_better(const esp_outcome_t *a, const esp_outcome_t *b)
 {
     if (a->feasible != b->feasible)
         return a->feasible;
-    return a->feasible ? a->step_time_ns < b->step_time_ns : a->excess_bytes < b->excess_bytes;
+    return a->feasible ? a->step_time_ns < b->step_time_ns : a->slack_bytes > b->slack_bytes;
 }
 
 static void best_update(esp_i_evaluator_t *e, const int32_t *choice, const esp_outcome_t *outcome)
@@ -257,6 +257,28 @@ esp_status_t esp_i_evaluate(esp_i_evaluator_t *e, int32_t n, const int32_t *choi
         best_update(e, slot[i]->choice, &slot[i]->outcome);
     }
     return ESP_OK;
+}
+
+/*
+ * The best point that leaves at least `slack` bytes on every device, ties to the lexicographically
+ * first (the table itself has no order). NULL: none.
+ */
+const int32_t *esp_i_best_with_slack(const esp_i_evaluator_t *e, int64_t slack,
+                                     esp_outcome_t *outcome_out)
+{
+    const esp_i_cached_t *best = NULL;
+    for (int32_t i = 0; i < e->cache_slots; i++) {
+        const esp_i_cached_t *at = &e->cache[i];
+        if (!at->choice || at->outcome.slack_bytes < slack)
+            continue;
+        int64_t later = best ? at->outcome.step_time_ns - best->outcome.step_time_ns : -1;
+        for (int32_t c = 0; later == 0 && c < e->n_choices; c++)
+            later = at->choice[c] - best->choice[c];
+        best = later < 0 ? at : best;
+    }
+    if (best)
+        *outcome_out = best->outcome;
+    return best ? best->choice : NULL;
 }
 
 bool esp_i_evaluator_go_on(esp_i_evaluator_t *e, int64_t budget, const char *what, bool *stopped)

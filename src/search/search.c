@@ -1,4 +1,4 @@
-/* The search: baselines, tree, polishing; then the best is packed, checked and measured. */
+/* The search: baselines, sweep, tree, polishing; then the best is packed, checked and measured. */
 #include "search/search.h"
 
 #include <string.h>
@@ -77,18 +77,26 @@ static esp_status_t best_take(run_t *r, int32_t baseline)
     return ESP_OK;
 }
 
-/* The best point unless a baseline is at least as good. */
-static esp_status_t best_choose(run_t *r)
+/* The best of points and baselines that leave `slack` on every device; if none does, of them all. A
+ * baseline goes before a point that is no better. */
+static esp_status_t best_choose(run_t *r, int64_t slack)
 {
+    esp_outcome_t best = r->e.best, outcome;
+    const int32_t *point = esp_i_best_with_slack(&r->e, slack, &outcome);
     int32_t chosen = ESP_NONE;
-    const esp_outcome_t *best = &r->e.best;
+    if (point) {
+        best = outcome;
+        memmove(r->e.best_choice, point, (size_t)r->e.n_choices * sizeof *point);
+        r->e.best = best;
+    }
     for (int32_t b = 0; b < ESP_BASELINE_COUNT; b++) {
         const esp_choice_t *baseline = &r->result->baseline[b];
-        if (baseline->op_mesh && !esp_i_outcome_better(best, &baseline->outcome) &&
-            (chosen == ESP_NONE || esp_i_outcome_better(&baseline->outcome, best))) {
-            chosen = b;
-            best = &baseline->outcome;
-        }
+        if (!baseline->op_mesh || (point && baseline->outcome.slack_bytes < slack) ||
+            esp_i_outcome_better(&best, &baseline->outcome) ||
+            (chosen != ESP_NONE && !esp_i_outcome_better(&baseline->outcome, &best)))
+            continue;
+        chosen = b;
+        best = baseline->outcome;
     }
     return best_take(r, chosen);
 }
@@ -113,24 +121,44 @@ static void devices_measure(run_t *r, const esp_deployment_t *d, const esp_sim_r
             outcome->worst_device = device;
         }
     }
+    outcome->slack_bytes = least;
     outcome->feasible = least >= 0;
-    outcome->excess_bytes = least < 0 ? -least : 0;
 }
 
-/* Lowers the best once more, packs its arenas, checks it, simulates it with the reuse of memory. */
-static esp_status_t best_measure(run_t *r)
+/* Lowers the best once more, packs its arenas, simulates it with the reuse of memory. */
+static esp_status_t best_measure(run_t *r, const esp_deployment_t **deployment_out)
 {
     esp_i_worker_t *w = &r->e.worker[0];
-    const esp_deployment_t *deployment;
     esp_sim_result_t sim;
     esp_sim_opts_t opts = esp_sim_opts_default();
     opts.links = r->opts->links;
     opts.barrier = r->opts->barrier;
-    ESP_TRY(esp_lower(w->lowerer, &r->result->best.strategy, &deployment, r->diag));
+    ESP_TRY(esp_lower(w->lowerer, &r->result->best.strategy, deployment_out, r->diag));
     ESP_TRY(esp_deployment_pack(w->lowerer, r->diag));
+    ESP_TRY(esp_sim_run(w->sim, *deployment_out, &opts, &sim, r->diag));
+    devices_measure(r, *deployment_out, &sim);
+    return ESP_OK;
+}
+
+/*
+ * While searching, memory is the live peak; a plan is judged by its packed arenas. If those do not
+ * fit, the next best that leaves as much more room as was lacking is tried.
+ */
+enum { PACKING_TRIES = 8 };
+
+static esp_status_t best_settle(run_t *r)
+{
+    const esp_deployment_t *deployment = NULL;
+    int64_t slack = 0;
+    for (int32_t i = 0; i < PACKING_TRIES; i++) {
+        ESP_TRY(best_choose(r, slack));
+        bool fitted = r->result->best.outcome.feasible;
+        ESP_TRY(best_measure(r, &deployment));
+        if (r->result->best.outcome.feasible || !fitted)
+            break;
+        slack -= r->result->best.outcome.slack_bytes;
+    }
     ESP_TRY(esp_deployment_check(deployment, r->diag));
-    ESP_TRY(esp_sim_run(w->sim, deployment, &opts, &sim, r->diag));
-    devices_measure(r, deployment, &sim);
     return esp_deployment_clone(deployment, &r->alloc, &r->result->deployment) == ESP_OK
                ? ESP_OK
                : esp_i_nomem(r->diag);
@@ -175,12 +203,12 @@ static esp_status_t run_search(run_t *r)
         ESP_TRY(starts_evaluate(r));
     const esp_choice_t *base = &r->result->baseline[ESP_BASELINE_DP_ALLREDUCE];
     int64_t base_ns = base->outcome.feasible ? base->outcome.step_time_ns : r->e.best.step_time_ns;
-    int64_t tree = budget + r->opts->evaluations / 3, all = budget + r->opts->evaluations;
+    int64_t tree = budget + r->opts->evaluations / 2, all = budget + r->opts->evaluations;
+    ESP_TRY(esp_i_sweep(&r->e, budget + r->opts->evaluations / 2, &r->stopped, r->diag));
     ESP_TRY(esp_i_mcts(&r->e, tree, base_ns, &r->stopped, r->diag));
     ESP_TRY(esp_i_polish(&r->e, all, &r->stopped, r->diag));
     r->result->evaluations = r->e.evaluations;
-    ESP_TRY(best_choose(r));
-    return best_measure(r);
+    return best_settle(r);
 }
 
 static esp_status_t run_prepare(run_t *r, const esp_cost_t *cost)

@@ -78,11 +78,14 @@ bool esp_i_outcome_better(const esp_outcome_t *a, const esp_outcome_t *b);
 /* TAG's reward (spec: MCTS): base / t - 1, compressed above 1; -1 and below where memory lacks. */
 double esp_i_reward(const esp_outcome_t *outcome, int64_t base_ns);
 
+const int32_t *esp_i_best_with_slack(const esp_i_evaluator_t *e, int64_t slack,
+                                     esp_outcome_t *outcome_out);
 /* Whether choice `micro` (index) is exact and divides the batch. */
 bool esp_i_micro_allowed(const esp_i_evaluator_t *e, int32_t micro);
 
 esp_status_t esp_i_baselines(esp_i_evaluator_t *e, esp_search_result_t *result, int32_t *starts,
                              int32_t *n_starts, esp_diag_t *diag);
+esp_status_t esp_i_sweep(esp_i_evaluator_t *e, int64_t budget, bool *stopped, esp_diag_t *diag);
 esp_status_t esp_i_mcts(esp_i_evaluator_t *e, int64_t budget, int64_t base_ns, bool *stopped,
                         esp_diag_t *diag);
 esp_status_t esp_i_polish(esp_i_evaluator_t *e, int64_t budget, bool *stopped, esp_diag_t *diag);
