@@ -20,7 +20,8 @@ esp_status_t esp_i_im_konst_new(esp_i_import_t *im, esp_dtype_t dtype, int32_t r
         return esp_i_nomem(im->diag);
     im->fold_left -= count + 16;
     *k = (esp_i_konst_t){.dtype = dtype, .rank = rank, .count = count};
-    memcpy(k->dims, dims, (size_t)rank * sizeof *dims);
+    if (rank > 0)
+        memcpy(k->dims, dims, (size_t)rank * sizeof *dims);
     if (esp_dtype_is_float(dtype))
         k->f = data;
     else

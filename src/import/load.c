@@ -121,7 +121,11 @@ static esp_status_t import_model(esp_i_import_t *im, const void *bytes, int64_t 
 {
     esp_i_pb_model_t model;
     esp_i_scope_t scope;
-    ESP_TRY(esp_i_pb_model(esp_i_wire_open(bytes, length), &model, im->diag));
+    esp_status_t read = esp_i_pb_model(esp_i_wire_open(bytes, length), &model, im->diag);
+    if (read != ESP_OK) {
+        esp_diag_t cause = *im->diag;
+        return esp_i_fail(im->diag, read, "this is not an ONNX model: %s", cause.text);
+    }
     if (!model.has_graph)
         return esp_i_fail(im->diag, ESP_ERR_SYNTAX, "this is not an ONNX model: it has no graph");
     ESP_TRY(esp_builder_create("model", &im->alloc, &im->builder));

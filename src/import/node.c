@@ -246,15 +246,15 @@ static esp_status_t name_node(esp_i_scope_t *scope, const esp_i_stub_t *stub, es
     return node->name == NULL ? esp_i_nomem(scope->im->diag) : ESP_OK;
 }
 
-/* Says where an error happened, unless a node inside this one has said so. */
+/* Says where an error happened: the innermost node does. */
 static void locate(const esp_i_node_t *node)
 {
-    const esp_diag_t *diag = node->diag;
-    if (diag == NULL || strchr(diag->place, '(') != NULL)
-        return;
     esp_i_str_t type = node->pb.op_type;
+    if (node->im->located)
+        return;
     esp_i_diag_place(node->diag, "%s (%.*s)", node->name, (int)esp_i_min_i64(type.length, 60),
                      type.data);
+    node->im->located = true;
 }
 
 static esp_status_t keep_outputs(esp_i_scope_t *scope, const esp_i_stub_t *stub,

@@ -68,17 +68,23 @@ static esp_status_t replace_box(esp_i_node_t *node, esp_i_value_t *x, int32_t m,
                                 esp_i_value_t **out)
 {
     esp_i_value_t *nested[ESP_MAX_RANK + 1], *part;
-    nested[0] = x;
+    int64_t box[ESP_MAX_RANK];
+    int32_t last = ESP_NONE; /* the last axis that the box does not cover */
+    memcpy(box, x->dims, sizeof box);
     for (int32_t d = 0; d < m; d++) {
         if (start[d] < 0 || start[d] + count[d] > x->dims[d])
             return esp_i_fail(node->diag, ESP_ERR_INVALID, "axis %d: rows %lld to %lld of %lld", d,
                               (long long)start[d], (long long)(start[d] + count[d]),
                               (long long)x->dims[d]);
+        last = count[d] != x->dims[d] ? d : last;
+        box[d] = count[d];
+    }
+    nested[0] = x;
+    for (int32_t d = 0; d < last; d++)
         ESP_TRY(esp_i_im_slice(node, nested[d], d, count[d] > 0 ? start[d] : 0, 1, count[d],
                                &nested[d + 1]));
-    }
-    ESP_TRY(esp_i_im_reshape(node, updates, x->rank, nested[m]->dims, &part));
-    for (int32_t d = m - 1; d >= 0; d--)
+    ESP_TRY(esp_i_im_reshape(node, updates, x->rank, box, &part));
+    for (int32_t d = last; d >= 0; d--)
         if (count[d] != x->dims[d])
             ESP_TRY(replace_along(node, nested[d], d, start[d], count[d], part, &part));
     *out = part;

@@ -40,8 +40,8 @@ esp_status_t esp_i_im_scope_name(esp_i_scope_t *scope, esp_i_str_t name, int32_t
 
 static esp_status_t taken(esp_i_scope_t *scope, int32_t id)
 {
-    esp_i_diag_place(scope->im->diag, "'%s'", scope->names.names[id]);
-    return esp_i_fail(scope->im->diag, ESP_ERR_INVALID, "two values have this name");
+    return esp_i_fail(scope->im->diag, ESP_ERR_INVALID, "two values are named '%s'",
+                      scope->names.names[id]);
 }
 
 esp_status_t esp_i_im_scope_define(esp_i_scope_t *scope, esp_i_str_t name, esp_i_value_t *v)
