@@ -563,6 +563,8 @@ esp_status_t esp_lower(esp_lowerer_t *lw, const esp_strategy_t *strategy,
     ESP_TRY(lower_body(lw, diag));
     ESP_TRY(esp_i_reduce_gradients(lw, diag));
     ESP_TRY(lower_stage(lw, op_is_update, diag));
+    if (!esp_i_micro_limit(lw))
+        return esp_i_nomem(diag);
     ESP_TRY(esp_i_finish(lw, diag));
     ESP_TRY(esp_i_order(lw, diag));
     *deployment_out = &lw->d;

@@ -240,6 +240,9 @@ esp_status_t esp_i_comm_close(esp_lowerer_t *lw, int32_t comm, esp_diag_t *diag)
 /* gradients.c: buckets */
 esp_status_t esp_i_reduce_gradients(esp_lowerer_t *lw, esp_diag_t *diag);
 
+/* micro.c: false: no memory */
+bool esp_i_micro_limit(esp_lowerer_t *lw);
+
 /* finish.c, order.c */
 esp_status_t esp_i_finish(esp_lowerer_t *lw, esp_diag_t *diag);
 esp_status_t esp_i_order(esp_lowerer_t *lw, esp_diag_t *diag);
