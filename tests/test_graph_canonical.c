@@ -212,6 +212,12 @@ static void test_transposes_that_move_nothing(void **state)
     after = expect(gb_unary(&gb, ESP_ELT_RELU, slice_first(y, 1)), 4, ESP_KIND_ELTWISE);
     assert_int_equal(gb_count(after, ESP_KIND_TRANSPOSE), 0);
     esp_graph_destroy(after);
+    begin(); /* the same with axes of extent 1 on the way */
+    y = gb_transpose(&gb, gb_reshape(&gb, x, "1 4 6 2 4"), "3 1 2 0 4");
+    y = slice_first(gb_reshape(&gb, y, "2 4 6 4"), 1);
+    after = expect(gb_unary(&gb, ESP_ELT_RELU, y), 4, ESP_KIND_ELTWISE);
+    assert_int_equal(gb_count(after, ESP_KIND_TRANSPOSE), 0);
+    esp_graph_destroy(after);
     begin(); /* [b, ..] in front of a slice that leaves axes in another order */
     y = slice_first(gb_transpose(&gb, x, "1 2 0"), 2);
     after = expect(y, 2, ESP_KIND_SLICE);
@@ -228,6 +234,11 @@ static void test_heads(void **state)
     esp_graph_t *after = expect(y, 2, ESP_KIND_CONTRACT);
     gb_assert_batch(after, after->output[0], 1, 4, 72);
     esp_graph_destroy(after);
+    begin(); /* a factor in between */
+    w = gb_parameter(&gb, "w", "3 2");
+    y = gb_reshape(&gb, gb_transpose(&gb, x, "1 0 2"), "6 4 4 2");
+    y = gb_einsum(&gb, "sbhd,kd->bhsk", gb_affine(&gb, y, 0.5, 0), w);
+    esp_graph_destroy(expect(y, 3, ESP_KIND_CONTRACT));
     begin(); /* merging axes that were apart needs the copy */
     w = gb_parameter(&gb, "w", "24 2");
     y = gb_einsum(&gb, "kr,ro->ko", gb_reshape(&gb, gb_transpose(&gb, x, "2 1 0"), "8 24"), w);

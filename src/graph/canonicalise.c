@@ -10,6 +10,8 @@ static const esp_i_pattern_fn patterns[] = {
     esp_i_pattern_identity,
     esp_i_pattern_view_of_view,
     esp_i_pattern_transpose_of_ones,
+    esp_i_pattern_transpose_with_ones,
+    esp_i_pattern_unary_of_view,
     esp_i_pattern_slice_of_transpose,
     esp_i_pattern_split_of_transpose,
     esp_i_pattern_scalar_operand,

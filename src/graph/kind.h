@@ -69,7 +69,7 @@ typedef struct esp_i_grad {
     const esp_tensor_id_t *in, *out, *dy;
     const bool *need;
     esp_tensor_id_t *dx;
-    const char *name; /* of the forward op, for names of gradient ops */
+    const char *name; /* for the ops that are appended: "<forward op>/grad" */
     esp_diag_t *diag;
 } esp_i_grad_t;
 

@@ -192,25 +192,24 @@ esp_status_t esp_i_rewrite_emit(esp_i_rewrite_t *rewrite, esp_op_kind_t kind,
     return ESP_OK;
 }
 
-esp_status_t esp_i_rewrite_emit_two(esp_i_rewrite_t *rewrite, esp_op_kind_t first,
-                                    const esp_attr_t *first_attr, esp_tensor_id_t x,
-                                    esp_op_kind_t second, const esp_attr_t *second_attr,
-                                    esp_tensor_id_t *out)
+esp_status_t esp_i_rewrite_emit_chain(esp_i_rewrite_t *rewrite, esp_tensor_id_t x, int32_t n,
+                                      const esp_i_step_t *steps, esp_tensor_id_t *out)
 {
     const esp_graph_t *graph = rewrite->graph;
-    const char *name = graph->op_name[rewrite->root];
     const char *names[ESP_I_MAX_OUT] = {
         graph->tensor_name[esp_i_rewrite_output(rewrite, rewrite->root)]};
+    const char *name = graph->op_name[rewrite->root];
     const char *inner = esp_i_arena_printf(&rewrite->builder->arena, "%s/inner", name);
-    esp_tensor_id_t made[ESP_I_MAX_OUT];
+    esp_tensor_id_t made[ESP_I_MAX_OUT] = {rewrite->map[x]};
     if (inner == NULL)
         return esp_i_nomem(rewrite->diag);
     if (!is_there(rewrite, x))
         return ESP_OK;
-    ESP_TRY(esp_i_builder_op(rewrite->builder, first, first_attr, 1, &rewrite->map[x], inner, NULL,
-                             made, rewrite->diag));
-    ESP_TRY(esp_i_builder_op(rewrite->builder, second, second_attr, 1, made, name, names, made,
-                             rewrite->diag));
+    for (int32_t i = 0; i < n; i++) {
+        bool last = i == n - 1;
+        ESP_TRY(esp_i_builder_op(rewrite->builder, steps[i].kind, &steps[i].attr, 1, made,
+                                 last ? name : inner, last ? names : NULL, made, rewrite->diag));
+    }
     settle(rewrite, 1, &x);
     *out = made[0];
     return ESP_OK;

@@ -64,11 +64,13 @@ bool esp_i_rewrite_closed(const esp_i_rewrite_t *rewrite);
 esp_status_t esp_i_rewrite_emit(esp_i_rewrite_t *rewrite, esp_op_kind_t kind,
                                 const esp_attr_t *attr, int32_t n, const esp_tensor_id_t *inputs,
                                 esp_tensor_id_t *out);
-/* Two ops of one input, the second on the first. */
-esp_status_t esp_i_rewrite_emit_two(esp_i_rewrite_t *rewrite, esp_op_kind_t first,
-                                    const esp_attr_t *first_attr, esp_tensor_id_t x,
-                                    esp_op_kind_t second, const esp_attr_t *second_attr,
-                                    esp_tensor_id_t *out);
+/* Ops of one input, each on the one before. */
+typedef struct esp_i_step {
+    esp_op_kind_t kind;
+    esp_attr_t attr;
+} esp_i_step_t;
+esp_status_t esp_i_rewrite_emit_chain(esp_i_rewrite_t *rewrite, esp_tensor_id_t x, int32_t n,
+                                      const esp_i_step_t *steps, esp_tensor_id_t *out);
 /* The root's output is that tensor; not if it has to stay by itself. */
 esp_status_t esp_i_rewrite_alias(esp_i_rewrite_t *rewrite, esp_tensor_id_t tensor,
                                  esp_tensor_id_t *out);
@@ -78,6 +80,8 @@ esp_status_t esp_i_rewrite_alias(esp_i_rewrite_t *rewrite, esp_tensor_id_t tenso
 esp_status_t esp_i_pattern_identity(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
 esp_status_t esp_i_pattern_view_of_view(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
 esp_status_t esp_i_pattern_transpose_of_ones(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
+esp_status_t esp_i_pattern_transpose_with_ones(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
+esp_status_t esp_i_pattern_unary_of_view(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
 esp_status_t esp_i_pattern_slice_of_transpose(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
 esp_status_t esp_i_pattern_split_of_transpose(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
 esp_status_t esp_i_pattern_scalar_operand(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
