@@ -79,6 +79,14 @@ typedef struct esp_diag {
 ESP_PUBLIC size_t esp_diag_format(const esp_diag_t *diag, char *buffer, size_t capacity);
 
 /*
+ * Writes a file atomically: a temporary file beside it, then a rename. On failure nothing is left
+ * and an old file is untouched. What is no regular file (/dev/stdout, a pipe) is appended to.
+ * Errors: ESP_ERR_IO, with the file in diag; ESP_ERR_NOMEM.
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_file_write(const char *path, const void *data,
+                                                     size_t length, esp_diag_t *diag);
+
+/*
  * Where memory comes from. `alloc` returns NULL on failure; memory is aligned for max_align_t.
  * `release` accepts NULL. The vtable is copied; `context` must outlive what was made with it.
  * Every function that takes an allocator accepts NULL for malloc and free.

@@ -226,3 +226,8 @@ esp_status_t esp_i_file_write(const char *path, const void *data, size_t length,
         return replace_file(target, &st, data, length, diag);
     return replace_file(path, exists ? &st : NULL, data, length, diag);
 }
+
+esp_status_t esp_file_write(const char *path, const void *data, size_t length, esp_diag_t *diag)
+{
+    return esp_i_file_write(path, data, length, diag);
+}
