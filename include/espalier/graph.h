@@ -295,6 +295,19 @@ typedef enum esp_family {
     ESP_FAMILY_COUNT
 } esp_family_t;
 
+/* What the registry says of a kind. Flags are 0 or 1. */
+typedef struct esp_kind_facts {
+    esp_family_t family;
+    int32_t min_inputs, max_inputs; /* max INT32_MAX: any number */
+    int32_t outputs;                /* at most */
+    int32_t has_factors;            /* 0: opaque: runs on one device */
+    int32_t is_linear;              /* in some of its inputs */
+    int32_t has_gradient;
+    int32_t is_view; /* its output is its input's buffer */
+    int32_t is_random;
+} esp_kind_facts_t;
+ESP_PUBLIC esp_kind_facts_t esp_kind_facts(esp_op_kind_t kind);
+
 /* ---- building ------------------------------------------------------------------------------- */
 
 typedef struct esp_builder esp_builder_t;
@@ -411,9 +424,9 @@ ESP_PUBLIC esp_training_opts_t esp_training_opts_default(void);
  * Appends loss, backward pass and update to a model graph: one training step, pruned to what the
  * trainable parameters need. XENT and MSE add a "labels" input: for logits [.., v] integer labels
  * [..]; the batch of the labels is that of the logits. Logits of rank 4 or 5 are images: their
- * classes are axis 1. Where the output is a softmax over the classes, XENT takes its operand. A mean
- * loss is a sum and a normaliser. The loss is the one output; the ops of the model keep their ids.
- * Errors: an op without gradient on the way from a parameter to the loss (named).
+ * classes are axis 1. Where the output is a softmax over the classes, XENT takes its operand. A
+ * mean loss is a sum and a normaliser. The loss is the one output; the ops of the model keep their
+ * ids. Errors: an op without gradient on the way from a parameter to the loss (named).
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_training_graph(const esp_graph_t *model,
                                                          const esp_training_opts_t *opts,

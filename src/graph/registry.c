@@ -34,6 +34,22 @@ const char *esp_kind_help(esp_op_kind_t kind)
     return kind >= 0 && kind < ESP_KIND_COUNT ? texts[kind] : "";
 }
 
+esp_kind_facts_t esp_kind_facts(esp_op_kind_t kind)
+{
+    const esp_i_kind_t *k = esp_i_kind(kind);
+    return (esp_kind_facts_t){
+        .family = k->family,
+        .min_inputs = k->min_in,
+        .max_inputs = k->max_in,
+        .outputs = k->n_out,
+        .has_factors = k->dims != NULL,
+        .is_linear = k->linear != NULL,
+        .has_gradient = k->gradient != NULL,
+        .is_view = (k->flags & ESP_I_KIND_ALIAS) != 0,
+        .is_random = (k->flags & ESP_I_KIND_RANDOM) != 0,
+    };
+}
+
 const char *esp_dtype_name(esp_dtype_t dtype)
 {
     static const char *const names[] = {
