@@ -43,9 +43,9 @@ esp_cluster_t *bench_cluster(const char *name)
 void bench_init(bench_t *bench, esp_graph_t *graph, esp_cluster_t *cluster)
 {
     *bench = (bench_t){.graph = graph, .cluster = cluster};
-    test_assert_ok(esp_cost_create(graph, cluster, ESP_PRECISION_FP32, NULL, &bench->cost,
-                                   &bench->diag),
-                   &bench->diag);
+    test_assert_ok(
+        esp_cost_create(graph, cluster, ESP_PRECISION_FP32, NULL, &bench->cost, &bench->diag),
+        &bench->diag);
     test_assert_ok(esp_lowerer_create(bench->cost, NULL, &bench->lowerer, &bench->diag),
                    &bench->diag);
 }

@@ -131,6 +131,8 @@ void gate_same_step(gate_t *gate, strategy_t *strategy)
         const esp_deployment_t *deployment = gate_lower(gate, strategy, i);
         if (!deployment)
             break;
+        esp_diag_t diag = {0};
+        test_assert_ok(esp_deployment_check(deployment, &diag), &diag);
         gate_check_rules(deployment, gate->what);
         run(gate, deployment);
     }

@@ -34,8 +34,7 @@ static void test_random(void **state)
     int32_t lowered = 0, bad = 0;
     for (int32_t trial = 0; trial < 12; trial++) {
         bench_t bench;
-        bench_init(&bench, deploy_graph(trial % 9, 16),
-                   bench_cluster(clusters[trial % 3]));
+        bench_init(&bench, deploy_graph(trial % 9, 16), bench_cluster(clusters[trial % 3]));
         for (int32_t i = 0; i < 40; i++) {
             plan_of_t plan;
             const esp_deployment_t *d;

@@ -216,6 +216,7 @@ static void emit_sum(esp_lowerer_t *lw, esp_op_id_t op, int32_t n, const int32_t
         if (count == 1) {
             lw->buffers.root[b] = lw->buffers.root[only];
             lw->buffers.producer[b] = lw->buffers.producer[only];
+            lw->buffers.resident[b] = lw->buffers.resident[only];
             if (!lw->facts.tensor_read_once[lw->values.tensor[lw->buffers.value[only]]])
                 lw->buffers.shared[lw->buffers.root[b]] = 1;
             continue;
