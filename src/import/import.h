@@ -83,7 +83,7 @@ typedef struct esp_i_import {
     int64_t n_ops;   /* appended to the builder: the id of the next one */
     int64_t nodes_left, fold_left;
     int32_t depth;
-    bool located; /* an error has been given its node */
+    bool located;          /* an error has been given its node */
     esp_i_value_t *absent; /* stands for an optional input that a function's caller leaves out */
     ESP_VEC(esp_i_track_t) tracks; /* by tensor id */
     ESP_VEC(esp_i_pb_function_t) functions;
