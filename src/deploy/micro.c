@@ -41,8 +41,8 @@ bool esp_i_micro_limit(esp_lowerer_t *lw)
     bool fine = true;
     for (int32_t t = 0; t < lw->tasks.n && fine; t++) {
         int32_t micro = lw->tasks.micro[t], class_ = lw->tasks.class_[t];
-        if (micro == ESP_NONE || class_ == ESP_NONE)
-            continue;
+        if (micro == ESP_NONE || lw->tasks.kind[t] != ESP_TASK_COMPUTE)
+            continue; /* sums of gradients over micro-batches say nothing of progress */
         if (!is_forward(lw, t))
             last[micro * n_classes + class_] = t;
         else if (micro >= depth && last[(micro - depth) * n_classes + class_] != ESP_NONE)
