@@ -16,7 +16,9 @@ typedef struct event {
 } event_t;
 
 struct esp_i_order {
-    int64_t *rank;    /* longest remaining path, ns */
+    int64_t *rank;          /* longest remaining path, ns; of leaves: what they follow */
+    int64_t *ready_at_rank; /* least rank that remains after a predecessor */
+    uint8_t *leaf;
     int32_t *waiting; /* predecessors left */
     event_t *running; /* min-heap on (time, task) */
     int32_t *ready;   /* per class a max-heap on (rank, -task): a segment of class_tasks entries */
@@ -43,8 +45,17 @@ void esp_i_order_fini(esp_lowerer_t *lw)
     struct esp_i_order *o = lw->order;
     if (!o)
         return;
-    void *blocks[] = {o->rank,        o->waiting,         o->running, o->ready, o->ready_first,
-                      o->ready_count, o->collective_free, o->busy,    o};
+    void *blocks[] = {o->ready_at_rank,
+                      o->leaf,
+                      o->rank,
+                      o->waiting,
+                      o->running,
+                      o->ready,
+                      o->ready_first,
+                      o->ready_count,
+                      o->collective_free,
+                      o->busy,
+                      o};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         esp_i_free(&lw->alloc, blocks[i]);
 }
@@ -119,12 +130,54 @@ static bool order_grow(esp_lowerer_t *lw)
         return true;
     int64_t need = 2 * n;
     if (!esp_i_resize(&lw->alloc, &o->rank, 0, need, sizeof *o->rank) ||
+        !esp_i_resize(&lw->alloc, &o->ready_at_rank, 0, need, sizeof *o->ready_at_rank) ||
+        !esp_i_resize(&lw->alloc, &o->leaf, 0, need, sizeof *o->leaf) ||
         !esp_i_resize(&lw->alloc, &o->waiting, 0, need, sizeof *o->waiting) ||
         !esp_i_resize(&lw->alloc, &o->running, 0, need, sizeof *o->running) ||
         !esp_i_resize(&lw->alloc, &o->ready, 0, need, sizeof *o->ready))
         return false;
     o->capacity = (int32_t)need;
     return true;
+}
+
+/* Longest remaining paths, and which tasks lead to nothing but updates. */
+static void ranks_find(esp_lowerer_t *lw)
+{
+    struct esp_i_order *o = lw->order;
+    for (int32_t t = lw->tasks.n - 1; t >= 0; t--) {
+        int64_t longest = 0;
+        bool leaf = true;
+        for (int32_t e = lw->successor_offset[t]; e < lw->successor_offset[t + 1]; e++) {
+            int32_t next = lw->successor[e];
+            longest = esp_i_max_i64(longest, o->rank[next]);
+            leaf = leaf && o->leaf[next];
+        }
+        o->rank[t] = longest + lw->tasks.ns[t];
+        int32_t op = lw->tasks.op[t];
+        o->leaf[t] = leaf || (op != ESP_NONE && lw->graph->op_phase[op] == ESP_PHASE_UPDATE);
+        o->ready_at_rank[t] = INT64_MAX;
+    }
+}
+
+/*
+ * The weight gradients of a layer are on no long path: by path alone they would wait until the
+ * whole backward chain is through, keep its activations alive and start their reductions too late.
+ * They follow the task of the chain that becomes ready with them: just below the rank that remained
+ * after the last of their predecessors.
+ */
+static void leaves_raise(esp_lowerer_t *lw)
+{
+    struct esp_i_order *o = lw->order;
+    for (int32_t t = 0; t < lw->tasks.n; t++) {
+        int32_t op = lw->tasks.op[t];
+        bool update = op != ESP_NONE && lw->graph->op_phase[op] == ESP_PHASE_UPDATE;
+        if (o->leaf[t] && !update && o->ready_at_rank[t] != INT64_MAX)
+            o->rank[t] = esp_i_max_i64(o->rank[t], o->ready_at_rank[t] - 1);
+        int64_t left = o->rank[t] - lw->tasks.ns[t];
+        for (int32_t e = lw->successor_offset[t]; e < lw->successor_offset[t + 1]; e++)
+            o->ready_at_rank[lw->successor[e]] =
+                esp_i_min_i64(o->ready_at_rank[lw->successor[e]], left);
+    }
 }
 
 static void order_reset(esp_lowerer_t *lw)
@@ -142,12 +195,8 @@ static void order_reset(esp_lowerer_t *lw)
             o->ready_first[lw->tasks.class_[t] + 1]++;
     for (int32_t c = 0; c < lw->n_classes; c++)
         o->ready_first[c + 1] += o->ready_first[c];
-    for (int32_t t = n - 1; t >= 0; t--) {
-        int64_t longest = 0;
-        for (int32_t e = lw->successor_offset[t]; e < lw->successor_offset[t + 1]; e++)
-            longest = esp_i_max_i64(longest, o->rank[lw->successor[e]]);
-        o->rank[t] = longest + lw->tasks.ns[t];
-    }
+    ranks_find(lw);
+    leaves_raise(lw);
 }
 
 static void task_start(esp_lowerer_t *lw, int32_t task, int64_t start)
