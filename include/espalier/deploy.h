@@ -113,6 +113,9 @@ typedef struct esp_deployment {
     const uint8_t
         *buffer_resident; /* lives between steps: parameters at home, state, literals, inputs */
     const int64_t *buffer_offset; /* in the arena of the device; NULL before packing */
+    /* Scratch memory (esp_deployment_scratch_bytes), likewise: of compute tasks, and of movements on
+     * each class that takes part, parallel to comm_class. */
+    const int64_t *task_scratch_offset, *comm_scratch_offset;
 
     /* tasks; ids are a topological order */
     int32_t n_tasks;
@@ -184,8 +187,17 @@ ESP_PUBLIC void esp_deployment_share(const esp_deployment_t *deployment, int32_t
                                      esp_view_t *view_out, int64_t *offset_out, int64_t *share_out);
 
 /*
- * Packs the transient buffers of every class into an arena (buffer_offset, class_arena_bytes) and
- * adds the anti-dependencies of reused memory. O(buffers log buffers + overlaps).
+ * Scratch memory while a task runs, on each device of each class that takes part: the workspace of
+ * an op, scaled to the share that the task computes, or the receive buffers of a movement. O(1).
+ */
+ESP_PUBLIC int64_t esp_deployment_scratch_bytes(const esp_deployment_t *deployment, int32_t task);
+
+/*
+ * Packs the transient buffers and the scratch memory of every class into an arena, behind its
+ * resident buffers (buffer_offset, task_scratch_offset, comm_scratch_offset, class_arena_bytes), and
+ * adds what reused memory depends on to the extra and the cross edges. The global order stays as it
+ * is. Packing again changes nothing. O(tasks + buffers log buffers + overlaps). Errors:
+ * ESP_ERR_NOMEM; the deployment stays unpacked.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_pack(esp_lowerer_t *lowerer, esp_diag_t *diag);
 

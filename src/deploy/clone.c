@@ -58,8 +58,9 @@ static bool own_tasks(esp_i_arena_t *arena, esp_deployment_t *d)
     int32_t n = d->n_tasks;
     return OWN(task_kind, n) && OWN(task_mode, n) && OWN(task_class, n) && OWN(task_op, n) &&
            OWN(task_micro, n) && OWN(task_ns, n) && OWN(task_comm, n) &&
-           OWN(read_buffer, d->read_offset[n]) && OWN(read_offset, n + 1) &&
-           OWN(write_buffer, d->write_offset[n]) && OWN(write_offset, n + 1);
+           OWN(task_scratch_offset, n) && OWN(read_buffer, d->read_offset[n]) &&
+           OWN(read_offset, n + 1) && OWN(write_buffer, d->write_offset[n]) &&
+           OWN(write_offset, n + 1);
 }
 
 /* Movements share patterns: one copy of each distinct one. A pattern follows its last copy often,
@@ -100,7 +101,8 @@ static bool own_comms(esp_i_arena_t *arena, esp_deployment_t *d)
     return own_patterns(arena, d) && OWN(comm_kind, n) && OWN(comm_bytes, n) &&
            OWN(comm_collective, n) && OWN(comm_src, d->comm_pair_offset[n]) &&
            OWN(comm_dst, d->comm_pair_offset[n]) && OWN(comm_pair_offset, n + 1) &&
-           OWN(comm_class, d->comm_class_offset[n]) && OWN(comm_class_offset, n + 1);
+           OWN(comm_class, d->comm_class_offset[n]) &&
+           OWN(comm_scratch_offset, d->comm_class_offset[n]) && OWN(comm_class_offset, n + 1);
 }
 
 static bool own_order(esp_i_arena_t *arena, esp_deployment_t *d)

@@ -245,7 +245,7 @@ static void publish_plan(esp_lowerer_t *lw)
     d->buffer_root = lw->buffers.root;
     d->buffer_producer = lw->buffers.producer;
     d->buffer_resident = lw->buffers.resident;
-    d->buffer_offset = NULL;
+    d->buffer_offset = d->task_scratch_offset = d->comm_scratch_offset = NULL;
 }
 
 static void publish_tasks(esp_lowerer_t *lw)

@@ -679,6 +679,7 @@ void esp_lowerer_destroy(esp_lowerer_t *lw)
     esp_vec_free(&alloc, &lw->mesh_class_units);
     esp_vec_free(&alloc, &lw->meshes);
     esp_i_order_fini(lw);
+    esp_i_pack_destroy(lw);
     esp_i_arena_fini(&lw->arena);
     esp_i_free(&alloc, lw);
 }

@@ -169,6 +169,7 @@ struct esp_lowerer {
     int32_t *operand_scratch;
     esp_i_operand_t *shard_scratch;
     struct esp_i_order *order;
+    struct esp_i_pack *pack; /* NULL until the first packing */
     esp_deployment_t d;
     /* views of the deployment that are rebuilt per call */
     int32_t *d_mesh_offset, *d_mesh_device, *d_mesh_class_offset;
@@ -248,6 +249,9 @@ esp_status_t esp_i_finish(esp_lowerer_t *lw, esp_diag_t *diag);
 esp_status_t esp_i_order(esp_lowerer_t *lw, esp_diag_t *diag);
 esp_status_t esp_i_order_init(esp_lowerer_t *lw);
 void esp_i_order_fini(esp_lowerer_t *lw);
+
+/* pack.c */
+void esp_i_pack_destroy(esp_lowerer_t *lw);
 
 /* Replaces *array by one of at least `need` elements (contents kept up to `keep`); false: no
  * memory. */
