@@ -65,10 +65,12 @@ esp_status_t esp_i_im_int_vector(esp_i_node_t *node, int64_t n, const int64_t *i
     return esp_i_im_value_known(node, k, out);
 }
 
-void esp_i_im_set_role(esp_i_value_t *v, esp_role_t role)
+void esp_i_im_not_trained(esp_i_value_t *v)
 {
-    if (v != NULL && v->tensor == ESP_NONE && v->role == ESP_ROLE_PARAMETER)
-        v->role = role;
+    if (v == NULL || v->tensor != ESP_NONE || v->role != ESP_ROLE_PARAMETER)
+        return;
+    bool inside = v->literal != NULL && !v->literal->external;
+    v->role = inside ? ESP_ROLE_CONSTANT : ESP_ROLE_FROZEN;
 }
 
 /* ---- into the builder

@@ -253,9 +253,9 @@ esp_status_t esp_i_im_int_vector(esp_i_node_t *node, int64_t n, const int64_t *i
 
 /* The tensor of a value, put into the builder if it is not there yet. */
 esp_status_t esp_i_im_tensor(esp_i_import_t *im, esp_i_value_t *v, esp_tensor_id_t *out);
-/* Float weights of the file that the network does not train. No effect once it is in the builder.
- */
-void esp_i_im_set_role(esp_i_value_t *v, esp_role_t role);
+/* A float initializer that is data, not a weight: a constant if its data is in the file, else a frozen
+ * weight. No effect once it is in the builder. */
+void esp_i_im_not_trained(esp_i_value_t *v);
 
 /* One core op; `out` has as many places as the kind has outputs. */
 esp_status_t esp_i_im_emit(esp_i_node_t *node, esp_op_kind_t kind, const esp_attr_t *attr,

@@ -28,7 +28,7 @@ static esp_status_t scalar_of(esp_i_node_t *node, esp_i_value_t *v, const esp_i_
 static void not_weights(esp_i_node_t *node)
 {
     for (int32_t k = 0; k < node->n_in; k++)
-        esp_i_im_set_role(node->in[k], ESP_ROLE_FROZEN);
+        esp_i_im_not_trained(node->in[k]);
 }
 
 /* ONNX names are bound to one dtype per op; a mixture is refused here, with the names of the types.

@@ -188,6 +188,7 @@ esp_status_t esp_i_rule_one_hot(esp_i_node_t *node)
         values->rank != 1 || values->dims[0] != 2)
         return esp_i_fail(node->diag, ESP_ERR_INVALID, "depth %g, %d axes, values of %d axes",
                           depth_number, x->rank, values->rank);
+    esp_i_im_not_trained(values);
     depth = (int64_t)depth_number;
     for (int32_t d = 0; d <= x->rank; d++)
         dims[d] = d == axis ? 1 : x->dims[d - (d > axis)];

@@ -44,7 +44,7 @@ static esp_status_t frozen_batchnorm(esp_i_node_t *node, double epsilon)
     esp_i_value_t *per[5], *scale, *y;
     for (int32_t k = 1; k < 5; k++) {
         if (k > 2)
-            esp_i_im_set_role(node->in[k], ESP_ROLE_FROZEN);
+            esp_i_im_not_trained(node->in[k]);
         ESP_TRY(esp_i_im_per_channel(node, node->in[k], node->in[0]->rank, &per[k]));
     }
     ESP_TRY(esp_i_im_affine(node, per[4], 1, epsilon, &scale));
@@ -280,7 +280,7 @@ static esp_status_t counted(esp_i_node_t *node, esp_i_value_t *x, esp_i_value_t 
     }
     if (weights != NULL) {
         esp_i_value_t *weight, *row = labels;
-        esp_i_im_set_role(weights, ESP_ROLE_FROZEN);
+        esp_i_im_not_trained(weights);
         if (mask != NULL) { /* an ignored label may lie outside the table: it reads row 0 */
             esp_i_value_t *whole;
             ESP_TRY(esp_i_im_cast(node, mask, labels->dtype, &whole));
