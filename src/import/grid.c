@@ -22,30 +22,59 @@ static esp_status_t grid_new(esp_i_import_t *im, int32_t n, esp_i_grid_t **out)
     return ESP_OK;
 }
 
-/* The affine form of a known constant; false: it has none. */
-static bool fit(const esp_i_konst_t *k, esp_i_affine_t *a)
+/*
+ * The affine form of elements first, first + every, .. of a known constant, which have the shape
+ * dims[0..rank); false: there is none.
+ */
+static bool fit(const esp_i_konst_t *k, int64_t first, int64_t every, int32_t rank,
+                esp_i_affine_t *a)
 {
-    int64_t stride = 1;
-    *a = (esp_i_affine_t){.base = k->count > 0 ? k->i[0] : 0};
-    for (int32_t d = k->rank - 1; d >= 0; d--) {
+    int64_t stride = every, count = 1;
+    *a = (esp_i_affine_t){.base = k->count > 0 ? k->i[first] : 0};
+    for (int32_t d = rank - 1; d >= 0; d--) {
         if (k->count > 0 && k->dims[d] > 1)
-            a->step[d] = (int64_t)((uint64_t)k->i[stride] - (uint64_t)a->base);
+            a->step[d] = (int64_t)((uint64_t)k->i[first + stride] - (uint64_t)a->base);
         if (a->step[d] > INT32_MAX || a->step[d] < INT32_MIN)
             return false;
         stride *= k->dims[d];
+        count *= k->dims[d];
     }
     if (a->base > INT32_MAX || a->base < INT32_MIN)
         return false;
-    for (int64_t e = 0; e < k->count; e++) {
+    for (int64_t e = 0; e < count; e++) {
         int64_t rest = e, value = a->base;
-        for (int32_t d = k->rank - 1; d >= 0; d--) {
+        for (int32_t d = rank - 1; d >= 0; d--) {
             value += a->step[d] * (rest % k->dims[d]);
             rest /= k->dims[d];
         }
-        if (value != k->i[e])
+        if (value != k->i[first + e * every])
             return false;
     }
     return true;
+}
+
+/* Indices [.., m] as m formulas over the axes before; *out is NULL if they are not affine. */
+esp_status_t esp_i_im_grid_rows(esp_i_import_t *im, esp_i_value_t *v, const esp_i_grid_t **out)
+{
+    const esp_i_konst_t *k;
+    esp_i_grid_t *grid;
+    *out = NULL;
+    if (v->rank < 1 || !is_index(v->dtype))
+        return ESP_OK;
+    int64_t m = v->dims[v->rank - 1];
+    if (v->grid != NULL && v->grid->n == m) {
+        *out = v->grid;
+        return ESP_OK;
+    }
+    ESP_TRY(esp_i_im_known(im, v, &k));
+    if (k == NULL || m < 1 || m > ESP_MAX_RANK)
+        return ESP_OK;
+    ESP_TRY(grid_new(im, (int32_t)m, &grid));
+    for (int32_t p = 0; p < m; p++)
+        if (!fit(k, p, m, v->rank - 1, &grid->part[p]))
+            return ESP_OK;
+    *out = grid;
+    return ESP_OK;
 }
 
 esp_status_t esp_i_im_grid_of(esp_i_import_t *im, esp_i_value_t *v, const esp_i_grid_t **out)
@@ -59,7 +88,7 @@ esp_status_t esp_i_im_grid_of(esp_i_import_t *im, esp_i_value_t *v, const esp_i_
     if (k == NULL)
         return ESP_OK;
     ESP_TRY(grid_new(im, 1, &grid));
-    if (fit(k, &grid->part[0]))
+    if (fit(k, 0, 1, k->rank, &grid->part[0]))
         *out = grid;
     return ESP_OK;
 }

@@ -208,6 +208,8 @@ esp_status_t esp_i_im_host_eval(esp_i_import_t *im, esp_op_kind_t kind, const es
 
 /* The formula of an integer value; *out is NULL if it has none. */
 esp_status_t esp_i_im_grid_of(esp_i_import_t *im, esp_i_value_t *v, const esp_i_grid_t **out);
+/* Indices [.., m] as m formulas over the axes before; *out is NULL if they are not affine. */
+esp_status_t esp_i_im_grid_rows(esp_i_import_t *im, esp_i_value_t *v, const esp_i_grid_t **out);
 /* One core op on formulas; *out stays NULL if the result has none. */
 esp_status_t esp_i_im_grid_eval(esp_i_node_t *node, esp_op_kind_t kind, const esp_attr_t *attr,
                                 int32_t n, esp_i_value_t *const *in, esp_i_value_t **out);
@@ -253,8 +255,8 @@ esp_status_t esp_i_im_int_vector(esp_i_node_t *node, int64_t n, const int64_t *i
 
 /* The tensor of a value, put into the builder if it is not there yet. */
 esp_status_t esp_i_im_tensor(esp_i_import_t *im, esp_i_value_t *v, esp_tensor_id_t *out);
-/* A float initializer that is data, not a weight: a constant if its data is in the file, else a frozen
- * weight. No effect once it is in the builder. */
+/* A float initializer that is data, not a weight: a constant if its data is in the file, else a
+ * frozen weight. No effect once it is in the builder. */
 void esp_i_im_not_trained(esp_i_value_t *v);
 
 /* One core op; `out` has as many places as the kind has outputs. */

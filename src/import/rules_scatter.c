@@ -96,7 +96,7 @@ static esp_status_t scatter_box(esp_i_node_t *node)
     int64_t start[ESP_MAX_RANK], count[ESP_MAX_RANK], rows = 1;
     const esp_i_grid_t *grid;
     esp_i_value_t *x = node->in[0], *indices = node->in[1], *updates = node->in[2];
-    ESP_TRY(esp_i_im_grid_of(node->im, indices, &grid));
+    ESP_TRY(esp_i_im_grid_rows(node->im, indices, &grid));
     bool fits = grid != NULL && indices->rank > 0 && grid->n <= x->rank &&
                 indices->dims[indices->rank - 1] == grid->n && updates->dtype == x->dtype &&
                 esp_i_im_grid_box(indices, grid, start, count);

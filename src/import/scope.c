@@ -28,7 +28,8 @@ esp_status_t esp_i_im_scope_name(esp_i_scope_t *scope, esp_i_str_t name, int32_t
     if (name.length > INT32_MAX ||
         (name.length > 0 && memchr(name.data, 0, (size_t)name.length) != NULL))
         return esp_i_fail(im->diag, ESP_ERR_INVALID, "a name contains a zero byte or is too long");
-    int32_t id = esp_i_names_add(&scope->names, name.data, (size_t)name.length);
+    int32_t id =
+        esp_i_names_add(&scope->names, name.length > 0 ? name.data : "", (size_t)name.length);
     if (id < 0)
         return esp_i_nomem(im->diag);
     if (id == scope->values.count && (!esp_vec_push(&im->alloc, &scope->values, NULL) ||
