@@ -47,7 +47,7 @@ static void move_run(polish_t *p, int32_t *choice)
 {
     int32_t n = p->e->space->n_groups, action = random_action(p);
     int32_t first = (int32_t)esp_i_rng_below(&p->rng, n);
-    int32_t length = 1 + (int32_t)esp_i_rng_below(&p->rng, esp_i_max_i64(n / 2, 1));
+    int32_t length = 1 + (int32_t)esp_i_rng_below(&p->rng, n);
     if (esp_i_rng_below(&p->rng, 2))
         action = choice[p->by_position[esp_i_rng_below(&p->rng, n)]];
     for (int32_t i = first; i < n && i < first + length; i++)
