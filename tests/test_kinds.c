@@ -5,8 +5,8 @@
 static void test_registry(void **state)
 {
     (void)state;
-    const kind_examples_t lists[] = {kind_examples_a(), kind_examples_b()};
-    kind_check_registry(lists, 2);
+    const kind_examples_t lists[] = {kind_examples_a(), kind_examples_b(), kind_examples_c()};
+    kind_check_registry(lists, 3);
 }
 
 int main(void)

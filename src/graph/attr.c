@@ -106,6 +106,10 @@ static const esp_i_field_t update_fields[] = {ENUM("optimizer", update.optimizer
                                               F64("epsilon", update.epsilon),
                                               F64("decay", update.decay)};
 
+static const esp_i_field_t recurrent_fields[] = {
+    I32("reverse", recurrent.reverse), I32("linear_before_reset", recurrent.linear_before_reset),
+    I32("relu", recurrent.relu)};
+
 #define TABLE(fields)                                                                              \
     do {                                                                                           \
         *count_out = (int32_t)(sizeof(fields) / sizeof *(fields));                                 \
@@ -165,6 +169,13 @@ const esp_i_field_t *esp_i_attr_fields(esp_op_kind_t kind, int32_t *count_out)
         TABLE(xent_fields);
     case ESP_KIND_UPDATE:
         TABLE(update_fields);
+    case ESP_KIND_LSTM:
+    case ESP_KIND_LSTM_GRAD:
+    case ESP_KIND_GRU:
+    case ESP_KIND_GRU_GRAD:
+    case ESP_KIND_RNN:
+    case ESP_KIND_RNN_GRAD:
+        TABLE(recurrent_fields);
     case ESP_KIND_COUNT:
         break;
     }

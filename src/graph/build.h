@@ -60,7 +60,7 @@ struct esp_builder {
 };
 
 /* Most outputs that a kind has. */
-#define ESP_I_MAX_OUT 4
+#define ESP_I_MAX_OUT 5
 
 /*
  * esp_builder_op with the name of each output tensor (NULL: derived from the op's).
