@@ -181,17 +181,19 @@ static bool is_number(const char *text)
     return end != text && *end == '\0';
 }
 
-/* "[1,2]" or "[0.5,1]" */
+/* "[1,2]", "[0.5,1]" or "[Tanh,Relu]" */
 static void put_list(message_t *attribute, char *list)
 {
-    bool real = strchr(list, '.') != NULL;
+    bool real = strchr(list, '.') != NULL, text = isalpha((unsigned char)list[1]) != 0;
     for (char *item = strtok(list, "[,]"); item != NULL; item = strtok(NULL, "[,]")) {
-        if (real)
+        if (text)
+            message_text(attribute, 9, item);
+        else if (real)
             message_float(attribute, 7, strtof(item, NULL));
         else
             message_varint(attribute, 8, (uint64_t)strtoll(item, NULL, 10));
     }
-    message_varint(attribute, 20, real ? 6 : 7);
+    message_varint(attribute, 20, text ? 8 : real ? 6 : 7);
 }
 
 static message_t attribute_of(char *word)

@@ -4,7 +4,7 @@
  *
  * Lists are texts with blanks: om_node(&m, "Gemm", "x w b", "y", "transB=1 alpha=0.5"). A name "_"
  * is an absent operand. Attribute values: 3 an integer, 0.5 a float, [1,2] integers, [0.5] floats,
- * anything else a string.
+ * [Tanh] strings, anything else a string.
  */
 #ifndef ESP_TESTS_ONNX_WRITER_H
 #define ESP_TESTS_ONNX_WRITER_H

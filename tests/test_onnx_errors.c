@@ -89,7 +89,6 @@ static void test_nodes(void **state)
     } cases[] = {
         {"NoSuchOp", "x", "", ESP_ERR_UNSUPPORTED, "y (NoSuchOp): this op is not supported"},
         {"Gelu", "x", "", ESP_ERR_UNSUPPORTED, "not supported at opset 17 (20 to"},
-        {"LSTM", "x w v", "", ESP_ERR_UNSUPPORTED, "y (LSTM): recurrent"},
         {"Loop", "x", "", ESP_ERR_UNSUPPORTED, "unrolled"},
         {"Relu", "nobody", "", ESP_ERR_INVALID, "input 0 is 'nobody', which nothing defines"},
         {"Add", "x", "", ESP_ERR_INVALID, "input 1 is missing"},

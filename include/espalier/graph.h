@@ -183,7 +183,7 @@ typedef union esp_attr {
         double rate, momentum, beta1, beta2, epsilon,
             decay; /* STATISTIC: momentum is the weight of g */
     } update;
-    struct { /* LSTM, GRU, RNN and their gradients */
+    struct {                         /* LSTM, GRU, RNN and their gradients */
         int32_t reverse;             /* from the last element of the sequence to the first */
         int32_t linear_before_reset; /* GRU: the reset gate acts on R h + b, not on h */
         int32_t relu;                /* RNN: relu instead of tanh */

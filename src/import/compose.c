@@ -250,12 +250,14 @@ static esp_status_t try_host(esp_i_node_t *node, esp_op_kind_t kind, const esp_a
     return status;
 }
 
-enum { MAX_OUTPUTS = 4 };
+enum { MAX_OUTPUTS = 5 };
 
 static int32_t outputs_of(esp_op_kind_t kind)
 {
     if (kind == ESP_KIND_BN_STATS)
         return 2;
+    if (kind == ESP_KIND_LSTM || kind == ESP_KIND_GRU || kind == ESP_KIND_RNN)
+        return kind == ESP_KIND_LSTM ? 5 : kind == ESP_KIND_GRU ? 4 : 2;
     return kind == ESP_KIND_BN_NORM || kind == ESP_KIND_LAYERNORM ? 3 : 1;
 }
 

@@ -78,6 +78,9 @@ esp_status_t esp_i_rule_cumsum(esp_i_node_t *node);
 /* rules_resize.c */
 esp_status_t esp_i_rule_resize(esp_i_node_t *node);
 
+/* rules_rnn.c */
+esp_status_t esp_i_rule_recurrent(esp_i_node_t *node);
+
 /* rules_scatter.c */
 esp_status_t esp_i_rule_scatter_nd(esp_i_node_t *node);
 

@@ -254,7 +254,6 @@ esp_status_t esp_i_rule_refuse(esp_i_node_t *node)
 {
     static const char *const reasons[] = {
         "loops are not supported: export with the loop unrolled",
-        "recurrent layers are not supported",
         "sequences and optional values are not supported",
     };
     return esp_i_fail(node->diag, ESP_ERR_UNSUPPORTED, "%s (opset %lld)", reasons[node->op->code],

@@ -37,6 +37,7 @@ static const esp_i_onnx_op_t ops[] = {
     {"", "EyeLike", 9, NEWEST, esp_i_rule_eye_like, 0, "range, eltwise"},
     {"", "Flatten", 1, NEWEST, esp_i_rule_flatten, 0, "reshape"},
     {"", "Floor", 6, NEWEST, esp_i_rule_unary, ESP_ELT_FLOOR, "eltwise"},
+    {"", "GRU", 7, NEWEST, esp_i_rule_recurrent, ESP_KIND_GRU, "gru, reshape, slice, concat"},
     {"", "Gather", 1, NEWEST, esp_i_rule_gather, 0, "gather; or slice"},
     {"", "GatherElements", 11, NEWEST, esp_i_rule_gather_elements, 0, "gather, range, eltwise"},
     {"", "GatherND", 11, NEWEST, esp_i_rule_gather_nd, 0, "gather, slice, eltwise"},
@@ -55,6 +56,7 @@ static const esp_i_onnx_op_t ops[] = {
     {"", "IsInf", 10, NEWEST, esp_i_rule_is_inf, 0, "eltwise"},
     {"", "IsNaN", 9, NEWEST, esp_i_rule_is_nan, 0, "eltwise"},
     {"", "LRN", 1, NEWEST, esp_i_rule_lrn, 0, "reshape, pool, eltwise"},
+    {"", "LSTM", 7, NEWEST, esp_i_rule_recurrent, ESP_KIND_LSTM, "lstm, reshape, slice, concat"},
     {"", "LayerNormalization", 1, NEWEST, esp_i_rule_layernorm, 0, "layernorm"},
     {"", "LeakyRelu", 6, NEWEST, esp_i_rule_alpha, ESP_ELT_LEAKY_RELU, "eltwise"},
     {"", "Less", 7, NEWEST, esp_i_rule_compare, ESP_ELT_LESS, "eltwise"},
@@ -82,6 +84,7 @@ static const esp_i_onnx_op_t ops[] = {
     {"", "Pad", 2, NEWEST, esp_i_rule_pad, 0, "pad, gather"},
     {"", "Pow", 7, NEWEST, esp_i_rule_binary, ESP_ELT_POW, "eltwise"},
     {"", "RMSNormalization", 23, NEWEST, esp_i_rule_layernorm, 1, "layernorm"},
+    {"", "RNN", 7, NEWEST, esp_i_rule_recurrent, ESP_KIND_RNN, "rnn, reshape, slice, concat"},
     {"", "RandomNormal", 1, NEWEST, esp_i_rule_random, 1, "random"},
     {"", "RandomNormalLike", 1, NEWEST, esp_i_rule_random_like, 1, "random"},
     {"", "RandomUniform", 1, NEWEST, esp_i_rule_random, 0, "random"},
@@ -136,16 +139,13 @@ static const esp_i_onnx_op_t ops[] = {
 
 /* Ops that are known and not supported: their error says more than "not supported". */
 static const esp_i_onnx_op_t refused[] = {
-    {"", "ConcatFromSequence", 1, NEWEST, esp_i_rule_refuse, 2, ""},
-    {"", "GRU", 1, NEWEST, esp_i_rule_refuse, 1, ""},
-    {"", "LSTM", 1, NEWEST, esp_i_rule_refuse, 1, ""},
+    {"", "ConcatFromSequence", 1, NEWEST, esp_i_rule_refuse, 1, ""},
     {"", "Loop", 1, NEWEST, esp_i_rule_refuse, 0, ""},
-    {"", "Optional", 1, NEWEST, esp_i_rule_refuse, 2, ""},
-    {"", "RNN", 1, NEWEST, esp_i_rule_refuse, 1, ""},
+    {"", "Optional", 1, NEWEST, esp_i_rule_refuse, 1, ""},
     {"", "Scan", 1, NEWEST, esp_i_rule_refuse, 0, ""},
-    {"", "SequenceAt", 1, NEWEST, esp_i_rule_refuse, 2, ""},
-    {"", "SequenceConstruct", 1, NEWEST, esp_i_rule_refuse, 2, ""},
-    {"", "SplitToSequence", 1, NEWEST, esp_i_rule_refuse, 2, ""},
+    {"", "SequenceAt", 1, NEWEST, esp_i_rule_refuse, 1, ""},
+    {"", "SequenceConstruct", 1, NEWEST, esp_i_rule_refuse, 1, ""},
+    {"", "SplitToSequence", 1, NEWEST, esp_i_rule_refuse, 1, ""},
 };
 
 static bool is_domain(esp_i_str_t domain, const char *other)
