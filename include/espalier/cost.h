@@ -62,6 +62,11 @@ ESP_PUBLIC void esp_cost_destroy(esp_cost_t *cost);
  */
 ESP_PUBLIC int64_t esp_cost_op_ns(const esp_cost_t *cost, esp_op_id_t op, int32_t type, double part,
                                   int whole_split);
+/*
+ * Nanoseconds of the whole op without what does not shrink when it is divided (launch, ramp): a
+ * share w of b units takes at least w / b of it. 0 for family FREE. O(1).
+ */
+ESP_PUBLIC double esp_cost_divisible_ns(const esp_cost_t *cost, esp_op_id_t op, int32_t type);
 /* A memory-bound step (local sum, slice, copy) that moves `bytes` in all. O(1). */
 ESP_PUBLIC int64_t esp_cost_copy_ns(const esp_cost_t *cost, int32_t type, double bytes);
 

@@ -344,6 +344,19 @@ int64_t esp_cost_op_ns(const esp_cost_t *handle, esp_op_id_t op, int32_t type, d
     return whole_ns(handle->constant_ns[at] + fmax(arithmetic_ns, bytes * handle->ns_per_byte[at]));
 }
 
+double esp_cost_divisible_ns(const esp_cost_t *handle, esp_op_id_t op, int32_t type)
+{
+    const cost_t *cost = (const cost_t *)(const void *)handle;
+    if (cost->family[op] == ESP_FAMILY_FREE)
+        return 0;
+    int32_t at = type * ESP_FAMILY_COUNT + cost->family[op];
+    double bytes = handle->op_split_bytes[op] + handle->op_whole_bytes[op];
+    double arithmetic_ns = handle->op_flops[op] * handle->ns_per_flop[at];
+    if (cost->winograd[op])
+        arithmetic_ns *= cost->type_winograd[type];
+    return fmax(arithmetic_ns, bytes * handle->ns_per_byte[at]);
+}
+
 int64_t esp_cost_copy_ns(const esp_cost_t *cost, int32_t type, double bytes)
 {
     int32_t at = type * ESP_FAMILY_COUNT + ESP_FAMILY_MEMORY;

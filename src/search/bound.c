@@ -15,16 +15,6 @@ typedef struct relaxed {
     double count[256], weight[256], best[256]; /* per type; ESP_CLUSTER_MAX_TYPES */
 } relaxed_t;
 
-/* Time of the divisible part of a whole op on a device of the type: the roofline without constants.
- */
-static double divisible_ns(const esp_cost_t *cost, esp_op_id_t op, int32_t type)
-{
-    int32_t at = type * ESP_FAMILY_COUNT + cost->graph->op_family[op];
-    double flops = cost->op_flops[op] * cost->ns_per_flop[at];
-    double bytes = cost->op_split_bytes[op] * cost->ns_per_byte[at];
-    return flops > bytes ? flops : bytes;
-}
-
 static double dual_value(const esp_cost_t *cost, const relaxed_t *r, double *load)
 {
     double value = 0;
@@ -34,7 +24,7 @@ static double dual_value(const esp_cost_t *cost, const relaxed_t *r, double *loa
         int32_t least = 0;
         double least_ns = INFINITY, own = 0;
         for (int32_t k = 0; k < r->n_types; k++) {
-            double ns = divisible_ns(cost, op, k);
+            double ns = esp_cost_divisible_ns(cost, op, k);
             if (r->count[k] > 0 && r->weight[k] * ns < least_ns) {
                 least_ns = r->weight[k] * ns;
                 least = k;
@@ -66,7 +56,7 @@ static double work_bound(const esp_cost_t *cost)
     for (int32_t k = 0; k < r.n_types; k++) {
         double total = 1;
         for (esp_op_id_t op = 0; op < cost->graph->n_ops; op++)
-            total += divisible_ns(cost, op, k);
+            total += esp_cost_divisible_ns(cost, op, k);
         r.weight[k] = 1.0 / total;
     }
     weights_normalise(&r);
@@ -97,8 +87,8 @@ static double fastest_ns(const esp_cost_t *cost, esp_op_id_t op)
         cost->graph->op_kind[op] == ESP_KIND_ELTWISE) /* a sum may become an alias */
         return 0;
     for (int32_t k = 0; k < cluster->n_types; k++) {
-        double ns =
-            divisible_ns(cost, op, k) / cluster->n_devices + (double)cluster->types[k].launch_ns;
+        double ns = esp_cost_divisible_ns(cost, op, k) / cluster->n_devices +
+                    (double)cluster->types[k].launch_ns;
         least = ns < least ? ns : least;
     }
     return least;
