@@ -21,6 +21,7 @@ void gate_init(gate_t *gate, esp_graph_t *graph)
     gate->what = graph->name;
     gate->cluster[0] = cluster_mixed();
     gate->cluster[1] = cluster_uniform(4);
+    test_assert_ok(esp_sim_create(NULL, &gate->sim), NULL);
     for (int32_t i = 0; i < GATE_CLUSTERS; i++) {
         test_assert_ok(esp_cost_create(graph, gate->cluster[i], ESP_PRECISION_FP32, NULL,
                                        &gate->cost[i], &diag),
@@ -36,6 +37,7 @@ void gate_fini(gate_t *gate)
         esp_cost_destroy(gate->cost[i]);
         esp_cluster_destroy(gate->cluster[i]);
     }
+    esp_sim_destroy(gate->sim);
     esp_graph_destroy(gate->graph);
     esp_graph_destroy(gate->owned_reference);
 }
@@ -125,6 +127,20 @@ const esp_deployment_t *gate_lower(gate_t *gate, const strategy_t *strategy, int
     return deployment;
 }
 
+/* Whatever the links do, the order does not deadlock. */
+static void simulate(const gate_t *gate, const esp_deployment_t *deployment)
+{
+    for (int32_t mode = ESP_LINK_EXCLUSIVE; mode <= ESP_LINK_FAIR; mode++) {
+        esp_sim_opts_t opts = esp_sim_opts_default();
+        esp_sim_result_t result;
+        esp_diag_t diag = {0};
+        opts.links = (esp_link_mode_t)mode;
+        test_assert_ok(esp_sim_run(gate->sim, deployment, &opts, &result, &diag), &diag);
+        assert_int_equal(result.events, (int64_t)opts.steps * deployment->n_tasks);
+        assert_true(result.step_time_ns > 0);
+    }
+}
+
 void gate_same_step(gate_t *gate, strategy_t *strategy)
 {
     for (int32_t i = 0; i < GATE_CLUSTERS; i++) {
@@ -134,6 +150,7 @@ void gate_same_step(gate_t *gate, strategy_t *strategy)
         esp_diag_t diag = {0};
         test_assert_ok(esp_deployment_check(deployment, &diag), &diag);
         gate_check_rules(deployment, gate->what);
+        simulate(gate, deployment);
         run(gate, deployment);
     }
     strategy_fini(strategy);

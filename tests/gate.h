@@ -6,6 +6,7 @@
 #define ESP_TESTS_GATE_H
 
 #include "deploy_interp.h"
+#include "espalier/sim.h"
 #include "strategies.h"
 
 enum { GATE_CLUSTERS = 2 };
@@ -17,6 +18,7 @@ typedef struct gate {
     esp_cluster_t *cluster[GATE_CLUSTERS];
     esp_cost_t *cost[GATE_CLUSTERS];
     esp_lowerer_t *lowerer[GATE_CLUSTERS];
+    esp_sim_t *sim;
     uint64_t seed;
     int32_t steps;                           /* default 10 */
     esp_tensor_id_t given;                   /* an input with values of its own; ESP_NONE */
@@ -35,7 +37,7 @@ void gate_reference(gate_t *gate, esp_graph_t *reference);
 /* The tensor of that name. */
 esp_tensor_id_t gate_tensor(const esp_graph_t *graph, const char *name);
 
-/* Lowers, checks and runs on both clusters; releases what the strategy owns. */
+/* Lowers, checks, simulates and runs on both clusters; releases what the strategy owns. */
 void gate_same_step(gate_t *gate, strategy_t *strategy);
 /* The last deployment of gate_same_step on cluster `i`; until the next lowering. */
 const esp_deployment_t *gate_lower(gate_t *gate, const strategy_t *strategy, int32_t i);

@@ -25,6 +25,7 @@ struct esp_i_order {
     int32_t *ready_first, *ready_count;
     int64_t *collective_free; /* per class */
     uint8_t *busy;            /* per class: the compute stream */
+    uint64_t *touched;        /* bit per class: it may be able to start something */
     int32_t capacity, n_running, n_positions;
 };
 
@@ -36,7 +37,8 @@ esp_status_t esp_i_order_init(esp_lowerer_t *lw)
     bool fine = o && (o->ready_first = esp_i_alloc_array(alloc, devices + 1, sizeof(int32_t))) &&
                 (o->ready_count = esp_i_alloc_array(alloc, devices, sizeof(int32_t))) &&
                 (o->collective_free = esp_i_alloc_array(alloc, devices, sizeof(int64_t))) &&
-                (o->busy = esp_i_alloc_array(alloc, devices, 1));
+                (o->busy = esp_i_alloc_array(alloc, devices, 1)) &&
+                (o->touched = esp_i_alloc_array(alloc, (devices + 63) / 64, sizeof(uint64_t)));
     return fine ? ESP_OK : ESP_ERR_NOMEM;
 }
 
@@ -55,6 +57,7 @@ void esp_i_order_fini(esp_lowerer_t *lw)
                       o->ready_count,
                       o->collective_free,
                       o->busy,
+                      o->touched,
                       o};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         esp_i_free(&lw->alloc, blocks[i]);
@@ -189,6 +192,7 @@ static void order_reset(esp_lowerer_t *lw)
     memset(o->ready_count, 0, (size_t)lw->n_classes * sizeof *o->ready_count);
     memset(o->collective_free, 0, (size_t)lw->n_classes * sizeof *o->collective_free);
     memset(o->busy, 0, (size_t)lw->n_classes);
+    memset(o->touched, 0, ((size_t)lw->n_classes + 63) / 64 * sizeof *o->touched);
     memset(o->ready_first, 0, ((size_t)lw->n_classes + 1) * sizeof *o->ready_first);
     for (int32_t t = 0; t < n; t++)
         if (lw->tasks.class_[t] != ESP_NONE)
@@ -222,23 +226,34 @@ static void comm_start(esp_lowerer_t *lw, int32_t task, int64_t now)
     task_start(lw, task, start);
 }
 
-static void task_ready(esp_lowerer_t *lw, int32_t task, int64_t now)
+static void touch(struct esp_i_order *o, int32_t class_)
 {
-    if (lw->tasks.kind[task] == ESP_TASK_COMM)
-        comm_start(lw, task, now);
-    else
-        ready_push(lw->order, lw->tasks.class_[task], task);
+    o->touched[class_ / 64] |= UINT64_C(1) << (class_ % 64);
 }
 
-/* Idle streams take their most urgent ready task. */
+static void task_ready(esp_lowerer_t *lw, int32_t task, int64_t now)
+{
+    if (lw->tasks.kind[task] == ESP_TASK_COMM) {
+        comm_start(lw, task, now);
+        return;
+    }
+    ready_push(lw->order, lw->tasks.class_[task], task);
+    touch(lw->order, lw->tasks.class_[task]);
+}
+
+/* Idle streams take their most urgent ready task, classes in order. */
 static void streams_start(esp_lowerer_t *lw, int64_t now)
 {
     struct esp_i_order *o = lw->order;
-    for (int32_t c = 0; c < lw->n_classes; c++)
-        if (!o->busy[c] && o->ready_count[c]) {
-            o->busy[c] = 1;
-            task_start(lw, ready_pop(o, c), now);
-        }
+    for (int32_t word = 0; word < (lw->n_classes + 63) / 64; word++) {
+        uint64_t bits = o->touched[word];
+        o->touched[word] = 0;
+        for (int32_t c = 64 * word; bits; c++, bits >>= 1)
+            if ((bits & 1) && !o->busy[c] && o->ready_count[c]) {
+                o->busy[c] = 1;
+                task_start(lw, ready_pop(o, c), now);
+            }
+    }
 }
 
 esp_status_t esp_i_order(esp_lowerer_t *lw, esp_diag_t *diag)
@@ -254,8 +269,10 @@ esp_status_t esp_i_order(esp_lowerer_t *lw, esp_diag_t *diag)
     while (o->n_running) {
         event_t event = running_pop(o);
         int32_t class_ = lw->tasks.class_[event.task];
-        if (class_ != ESP_NONE)
+        if (class_ != ESP_NONE) {
             o->busy[class_] = 0;
+            touch(o, class_);
+        }
         for (int32_t e = lw->successor_offset[event.task]; e < lw->successor_offset[event.task + 1];
              e++)
             if (--o->waiting[lw->successor[e]] == 0)
