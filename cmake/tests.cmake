@@ -47,6 +47,8 @@ foreach(esp_source ${esp_test_sources})
   esp_add_test(${esp_name} ${esp_name})
 endforeach()
 
+include(cmake/onnx_oracle.cmake)
+
 file(GLOB esp_test_scripts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/test_*.sh)
 foreach(esp_source ${esp_test_scripts})
   get_filename_component(esp_name ${esp_source} NAME_WE)
