@@ -69,7 +69,7 @@ void esp_i_im_not_trained(esp_i_value_t *v)
 {
     if (v == NULL || v->tensor != ESP_NONE || v->role != ESP_ROLE_PARAMETER)
         return;
-    bool inside = v->literal != NULL && !v->literal->external;
+    bool inside = v->literal != NULL && !v->external;
     v->role = inside ? ESP_ROLE_CONSTANT : ESP_ROLE_FROZEN;
 }
 
@@ -140,18 +140,24 @@ static esp_status_t put_known(esp_i_import_t *im, esp_i_value_t *v)
                   &v->tensor);
 }
 
-/* Constants that are too large to be evaluated but small enough to keep; weights keep no data. */
-static const void *literal_data(const esp_i_value_t *v)
+/*
+ * The data of constants that are too large to be evaluated but small enough to keep; weights keep
+ * none.
+ */
+static esp_status_t literal_data(esp_i_import_t *im, const esp_i_value_t *v, const void **out)
 {
-    const esp_i_pb_tensor_t *t = v->literal;
+    esp_i_pb_tensor_t t;
     int64_t count = esp_i_im_extent(v, 0, v->rank);
-    bool kept = v->role == ESP_ROLE_CONSTANT && t != NULL && t->has_raw && !t->external &&
-                count <= ESP_ONNX_MAX_LITERAL &&
-                t->raw.end - t->raw.at == count * esp_dtype_bytes(v->dtype);
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-    kept = false; /* the file is little-endian */
+    *out = NULL;
+    if (v->role != ESP_ROLE_CONSTANT || v->literal == NULL || v->external ||
+        count > ESP_ONNX_MAX_LITERAL)
+        return ESP_OK;
+    ESP_TRY(esp_i_im_literal_read(im, v, &t));
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ /* as the file is */
+    if (t.has_raw && t.raw.end - t.raw.at == count * esp_dtype_bytes(v->dtype))
+        *out = t.raw.at;
 #endif
-    return kept ? t->raw.at : NULL;
+    return ESP_OK;
 }
 
 esp_status_t esp_i_im_tensor(esp_i_import_t *im, esp_i_value_t *v, esp_tensor_id_t *out)
@@ -164,9 +170,12 @@ esp_status_t esp_i_im_tensor(esp_i_import_t *im, esp_i_value_t *v, esp_tensor_id
             ESP_TRY(esp_i_im_known(im, v, &known));
         if (v->role == ESP_ROLE_CONSTANT && known != NULL)
             ESP_TRY(put_known(im, v));
-        else
+        else {
+            const void *data;
+            ESP_TRY(literal_data(im, v, &data));
             ESP_TRY(esp_builder_tensor(im->builder, v->name, v->role, v->dtype, v->rank, v->dims,
-                                       literal_data(v), &v->tensor, im->diag));
+                                       data, &v->tensor, im->diag));
+        }
     }
     *out = v->tensor;
     return ESP_OK;

@@ -42,19 +42,22 @@ typedef struct esp_i_grid {
     esp_i_affine_t part[];
 } esp_i_grid_t;
 
+/* There are as many of these as names in the file, so they are kept small. */
 typedef struct esp_i_value {
     esp_dtype_t dtype;
+    esp_role_t role; /* that it gets when it is put into the builder */
     int32_t rank;
+    int32_t log_axis;           /* with log_of */
+    bool external, initializer; /* of the literal: its data is elsewhere; it has a name */
+    esp_tensor_id_t tensor;     /* in the builder; ESP_NONE until something reads it */
     int64_t dims[ESP_MAX_RANK];
-    const char *name;                 /* in the file, or derived from it */
-    esp_tensor_id_t tensor;           /* in the builder; ESP_NONE until something reads it */
-    esp_role_t role;                  /* it gets when it is put into the builder */
-    const esp_i_konst_t *known;       /* NULL: not known on the host */
-    const esp_i_konst_t *baked;       /* at the other batch; NULL: cannot be told */
-    const esp_i_pb_tensor_t *literal; /* tensor of the file that may still be decoded */
-    const esp_i_grid_t *grid;         /* known by formula (grid.c); NULL: not */
+    const char *name;           /* in the file, or derived from it */
+    const esp_i_konst_t *known; /* NULL: not known on the host */
+    const esp_i_konst_t *baked; /* at the other batch; NULL: cannot be told */
+    const uint8_t *literal;     /* TensorProto of the file, up to literal_end; NULL: none */
+    const uint8_t *literal_end;
+    const esp_i_grid_t *grid;   /* known by formula (grid.c); NULL: not */
     struct esp_i_value *log_of; /* this is log softmax of log_of over axis log_axis; or NULL */
-    int32_t log_axis;
 } esp_i_value_t;
 
 /* Where a tensor carries the batch: axis `axis` has extent before * batch * after. */
@@ -72,7 +75,7 @@ typedef struct esp_i_import {
     esp_allocator_t alloc;
     esp_i_arena_t arena; /* everything that lives as long as the import */
     const esp_onnx_opts_t *opts;
-    const char *file;
+    const uint8_t *bytes; /* of the file */
     esp_diag_t *diag;
     esp_builder_t *builder;
     int64_t opset;      /* of the default domain */
@@ -195,9 +198,12 @@ esp_status_t esp_i_im_known(esp_i_import_t *im, esp_i_value_t *v, const esp_i_ko
 esp_status_t esp_i_im_literal_shape(esp_i_import_t *im, const esp_i_pb_tensor_t *tensor,
                                     esp_dtype_t *dtype_out, int64_t *count_out);
 
-/* A literal of the file as a value; `weight`: floats of more than one element are parameters. */
-esp_status_t esp_i_im_literal_value(esp_i_import_t *im, esp_i_wire_t body, bool weight,
-                                    esp_i_value_t **out);
+/* A TensorProto of the file as a value, named `name`. An initializer of more than one float is
+ * taken for a parameter. */
+esp_status_t esp_i_im_literal_value(esp_i_import_t *im, esp_i_wire_t body, bool initializer,
+                                    esp_i_str_t *name_out, esp_i_value_t **out);
+esp_status_t esp_i_im_literal_read(const esp_i_import_t *im, const esp_i_value_t *v,
+                                   esp_i_pb_tensor_t *out);
 
 /* Evaluates one core op; *out stays NULL if the kind is not evaluated on the host. (host.c) */
 esp_status_t esp_i_im_host_eval(esp_i_import_t *im, esp_op_kind_t kind, const esp_attr_t *attr,

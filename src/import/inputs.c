@@ -104,7 +104,7 @@ static esp_status_t read_input(inputs_t *inputs, esp_i_scope_t *scope, esp_i_wir
     int32_t id = -1;
     ESP_TRY(esp_i_pb_value_info(body, &info, im->diag));
     ESP_TRY(esp_i_im_scope_name(scope, info.name, &id));
-    if (scope->values.data[id] != NULL && scope->values.data[id]->literal != NULL)
+    if (scope->values.data[id] != NULL && scope->values.data[id]->initializer)
         return ESP_OK; /* has an initializer */
     input_t input = {.value = esp_i_im_value_new(im, ""), .batch_axis = ESP_NONE};
     if (input.value == NULL)

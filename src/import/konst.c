@@ -288,7 +288,9 @@ esp_status_t esp_i_im_konst_decode(esp_i_import_t *im, const esp_i_pb_tensor_t *
 esp_status_t esp_i_im_known(esp_i_import_t *im, esp_i_value_t *v, const esp_i_konst_t **out)
 {
     if (v->known == NULL && v->literal != NULL) {
-        ESP_TRY(esp_i_im_konst_decode(im, v->literal, &v->known));
+        esp_i_pb_tensor_t tensor;
+        ESP_TRY(esp_i_im_literal_read(im, v, &tensor));
+        ESP_TRY(esp_i_im_konst_decode(im, &tensor, &v->known));
         v->baked = v->known;
     } else if (v->known == NULL && v->grid != NULL) {
         ESP_TRY(esp_i_im_grid_known(im, v, &v->known));

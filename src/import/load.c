@@ -129,6 +129,7 @@ static esp_status_t import_model(esp_i_import_t *im, const void *bytes, int64_t 
     if (!model.has_graph)
         return esp_i_fail(im->diag, ESP_ERR_SYNTAX, "this is not an ONNX model: it has no graph");
     ESP_TRY(esp_builder_create("model", &im->alloc, &im->builder));
+    im->bytes = bytes;
     im->absent = esp_i_im_value_new(im, "");
     if (im->absent == NULL)
         return esp_i_nomem(im->diag);

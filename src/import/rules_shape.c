@@ -101,7 +101,8 @@ esp_status_t esp_i_rule_constant(esp_i_node_t *node)
     ESP_TRY(esp_i_im_attr_find(node, "value", ESP_I_PB_TENSOR, &attr, &found));
     if (!found)
         return constant_of_numbers(node);
-    ESP_TRY(esp_i_im_literal_value(node->im, attr.t, false, &node->out[0]));
+    esp_i_str_t name;
+    ESP_TRY(esp_i_im_literal_value(node->im, attr.t, false, &name, &node->out[0]));
     node->out[0]->name = node->name;
     return ESP_OK;
 }
@@ -113,12 +114,13 @@ static esp_status_t read_fill(esp_i_node_t *node, esp_dtype_t *dtype, double *va
     bool found;
     const esp_i_konst_t *k;
     esp_i_value_t *literal;
+    esp_i_str_t name;
     *dtype = ESP_DTYPE_F32;
     *value = 0;
     ESP_TRY(esp_i_im_attr_find(node, "value", ESP_I_PB_TENSOR, &attr, &found));
     if (!found)
         return ESP_OK;
-    ESP_TRY(esp_i_im_literal_value(node->im, attr.t, false, &literal));
+    ESP_TRY(esp_i_im_literal_value(node->im, attr.t, false, &name, &literal));
     ESP_TRY(esp_i_im_known(node->im, literal, &k));
     if (k == NULL || k->count != 1)
         return esp_i_fail(node->diag, ESP_ERR_INVALID, "the value is not one number");
@@ -145,7 +147,7 @@ esp_status_t esp_i_rule_constant_of_shape(esp_i_node_t *node)
             count > ESP_MAX_ELEMENTS)
             return esp_i_fail(node->diag, ESP_ERR_INVALID, "a shape with extent %lld",
                               (long long)attr.shape.dims[d]);
-    bool from_file = node->in[0]->literal != NULL && node->in[0]->literal->name.length > 0;
+    bool from_file = node->in[0]->initializer;
     if (from_file && esp_dtype_is_float(attr.shape.dtype) && count > 1) {
         esp_i_value_t *v = esp_i_im_value_new(node->im, node->name);
         if (v == NULL)

@@ -108,22 +108,34 @@ esp_status_t esp_i_im_scope_nodes(esp_i_scope_t *scope, esp_i_wire_t message, ui
     return message.status;
 }
 
-/* A literal of the file as a value; floats of more than one element are taken for weights. */
-esp_status_t esp_i_im_literal_value(esp_i_import_t *im, esp_i_wire_t body, bool weight,
-                                    esp_i_value_t **out)
+esp_status_t esp_i_im_literal_read(const esp_i_import_t *im, const esp_i_value_t *v,
+                                   esp_i_pb_tensor_t *out)
 {
-    esp_i_pb_tensor_t *tensor = esp_i_arena_alloc(&im->arena, 1, sizeof *tensor);
+    esp_i_wire_t body = {im->bytes, v->literal, v->literal_end, ESP_OK};
+    return esp_i_pb_tensor(body, out, im->diag);
+}
+
+esp_status_t esp_i_im_literal_value(esp_i_import_t *im, esp_i_wire_t body, bool initializer,
+                                    esp_i_str_t *name_out, esp_i_value_t **out)
+{
+    esp_i_pb_tensor_t tensor;
+    esp_dtype_t dtype = ESP_DTYPE_F32;
+    int64_t count = 0;
+    ESP_TRY(esp_i_pb_tensor(body, &tensor, im->diag));
+    ESP_TRY(esp_i_im_literal_shape(im, &tensor, &dtype, &count));
     esp_i_value_t *v = esp_i_im_value_new(im, "constant");
-    int64_t count;
-    if (tensor == NULL || v == NULL)
+    if (v == NULL)
         return esp_i_nomem(im->diag);
-    ESP_TRY(esp_i_pb_tensor(body, tensor, im->diag));
-    ESP_TRY(esp_i_im_literal_shape(im, tensor, &v->dtype, &count));
-    v->rank = tensor->rank;
-    memcpy(v->dims, tensor->dims, sizeof v->dims);
-    v->literal = tensor;
-    if (weight && esp_dtype_is_float(v->dtype) && count > 1)
+    v->dtype = dtype;
+    v->rank = tensor.rank;
+    memcpy(v->dims, tensor.dims, sizeof v->dims);
+    v->literal = body.at;
+    v->literal_end = body.end;
+    v->external = tensor.external;
+    v->initializer = initializer;
+    if (initializer && esp_dtype_is_float(dtype) && count > 1)
         v->role = ESP_ROLE_PARAMETER;
+    *name_out = tensor.name;
     *out = v;
     return ESP_OK;
 }
@@ -132,10 +144,11 @@ esp_status_t esp_i_im_scope_initializers(esp_i_scope_t *scope, esp_i_wire_t grap
 {
     esp_i_import_t *im = scope->im;
     esp_i_wire_t item, sparse = graph;
+    esp_i_str_t name;
     esp_i_value_t *v;
     while (esp_i_pb_each(&graph, ESP_I_GRAPH_INITIALIZERS, &item, im->diag)) {
-        ESP_TRY(esp_i_im_literal_value(im, item, true, &v));
-        ESP_TRY(esp_i_im_scope_define(scope, v->literal->name, v));
+        ESP_TRY(esp_i_im_literal_value(im, item, true, &name, &v));
+        ESP_TRY(esp_i_im_scope_define(scope, name, v));
     }
     if (graph.status == ESP_OK && esp_i_pb_each(&sparse, ESP_I_GRAPH_SPARSE, &item, im->diag)) {
         esp_i_diag_byte(im->diag, esp_i_wire_offset(&item, item.at));
