@@ -113,8 +113,8 @@ typedef struct esp_deployment {
     const uint8_t
         *buffer_resident; /* lives between steps: parameters at home, state, literals, inputs */
     const int64_t *buffer_offset; /* in the arena of the device; NULL before packing */
-    /* Scratch memory (esp_deployment_scratch_bytes), likewise: of compute tasks, and of movements on
-     * each class that takes part, parallel to comm_class. */
+    /* Scratch memory (esp_deployment_scratch_bytes), likewise: of compute tasks, and of movements
+     * on each class that takes part, parallel to comm_class. */
     const int64_t *task_scratch_offset, *comm_scratch_offset;
 
     /* tasks; ids are a topological order */
@@ -194,12 +194,23 @@ ESP_PUBLIC int64_t esp_deployment_scratch_bytes(const esp_deployment_t *deployme
 
 /*
  * Packs the transient buffers and the scratch memory of every class into an arena, behind its
- * resident buffers (buffer_offset, task_scratch_offset, comm_scratch_offset, class_arena_bytes), and
- * adds what reused memory depends on to the extra and the cross edges. The global order stays as it
- * is. Packing again changes nothing. O(tasks + buffers log buffers + overlaps). Errors:
+ * resident buffers (buffer_offset, task_scratch_offset, comm_scratch_offset, class_arena_bytes),
+ * and adds what reused memory depends on to the extra and the cross edges. The global order stays
+ * as it is. Packing again changes nothing. O(tasks + buffers log buffers + overlaps). Errors:
  * ESP_ERR_NOMEM; the deployment stays unpacked.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_pack(esp_lowerer_t *lowerer, esp_diag_t *diag);
+/*
+ * The same with the start and end of every task as simulated, from the first start of a step, and
+ * the time between two steps: with contention on the links
+ * movements end later than alone, and memory that is taken over too early makes compute wait for
+ * them.
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_pack_timed(esp_lowerer_t *lowerer,
+                                                                const int64_t *start_ns,
+                                                                const int64_t *end_ns,
+                                                                int64_t period_ns,
+                                                                esp_diag_t *diag);
 
 /* A copy that outlives the lowerer; graph, cluster and cost are shared. */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_clone(const esp_deployment_t *deployment,

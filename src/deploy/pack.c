@@ -4,10 +4,10 @@
  * Residents come first. A transient buffer lives from the first task that writes its memory to the
  * last that touches it, in positions of the global order. A movement does not hold up the compute
  * stream, so the tasks after it run while it is on its way: what it touches stays alive until the
- * position at which, by a schedule without contention, it has ended. The same holds for scratch
- * memory: the workspace of an op while it runs, the receive buffers of a movement until it ends.
- * Estimates decide only how good the packing is: a task that takes over memory waits for those that
- * used it, by dependencies (pack_order.c).
+ * position at which, by a given timeline or a schedule without contention, it has ended. The same
+ * holds for scratch memory: the workspace of an op while it runs, the receive buffers of a movement
+ * until it ends. Estimates decide only how good the packing is: a task that takes over memory waits
+ * for those that used it, by dependencies (pack_order.c).
  */
 #include "deploy/pack.h"
 
@@ -108,15 +108,26 @@ static void schedule(esp_lowerer_t *lw, int64_t *stream_ns)
     }
 }
 
+/* The given start times instead. */
+static void schedule_take(esp_lowerer_t *lw, const int64_t *start_ns)
+{
+    const esp_deployment_t *d = &lw->d;
+    int64_t latest = INT64_MIN;
+    memcpy(lw->pack->ready_ns, start_ns, (size_t)d->n_tasks * sizeof *start_ns);
+    for (int32_t p = 0; p < d->n_tasks; p++)
+        lw->pack->latest_ns[p] = latest = esp_i_max_i64(latest, start_ns[d->order[p]]);
+}
+
 /* The last position at which each task may still run: its own, or for a movement the last before
- * something starts after its end. */
-static void releases_find(esp_lowerer_t *lw)
+ * something starts after its end. Beyond the last position: it is still on its way when the next
+ * step has begun, so its memory is nobody else's in the whole step. */
+static void releases_find(esp_lowerer_t *lw, const int64_t *end_ns, int64_t period_ns)
 {
     const esp_deployment_t *d = &lw->d;
     const int64_t *latest = lw->pack->latest_ns;
     for (int32_t t = 0; t < d->n_tasks; t++) {
         int32_t low = d->position[t], high = d->n_tasks;
-        int64_t done = lw->pack->ready_ns[t] + d->task_ns[t];
+        int64_t done = end_ns ? end_ns[t] : lw->pack->ready_ns[t] + d->task_ns[t];
         while (d->task_comm[t] != ESP_NONE && high - low > 1) {
             int32_t middle = low + (high - low) / 2;
             if (latest[middle] < done)
@@ -124,7 +135,8 @@ static void releases_find(esp_lowerer_t *lw)
             else
                 high = middle;
         }
-        lw->pack->release[t] = low;
+        bool wraps = end_ns && d->task_comm[t] != ESP_NONE && end_ns[t] > period_ns;
+        lw->pack->release[t] = wraps ? d->n_tasks : low;
     }
 }
 
@@ -235,6 +247,10 @@ static bool item_push(esp_lowerer_t *lw, int32_t buffer, int32_t task, int32_t s
     esp_i_item_t item = {.bytes = aligned(bytes), .buffer = buffer, .task = task, .slot = slot};
     item.first = buffer == ESP_NONE ? lw->d.position[task] : p->first[buffer];
     item.last = buffer == ESP_NONE ? p->release[task] : p->last[buffer];
+    if (item.last == lw->d.n_tasks) {
+        item.first = 0;
+        item.last = lw->d.n_tasks - 1;
+    }
     return esp_vec_push(&lw->alloc, &p->items, item);
 }
 
@@ -359,15 +375,19 @@ static void residents_place(esp_lowerer_t *lw)
         }
 }
 
-static esp_status_t pack_all(esp_lowerer_t *lw, esp_i_arena_t *arena)
+static esp_status_t pack_all(esp_lowerer_t *lw, const int64_t *start_ns, const int64_t *end_ns,
+                             int64_t period_ns, esp_i_arena_t *arena)
 {
     const esp_deployment_t *d = &lw->d;
     lists_t lists;
     int64_t *stream_ns = esp_i_arena_alloc(arena, 2 * (int64_t)d->n_classes, sizeof *stream_ns);
     if (!stream_ns)
         return ESP_ERR_NOMEM;
-    schedule(lw, stream_ns);
-    releases_find(lw);
+    if (start_ns)
+        schedule_take(lw, start_ns);
+    else
+        schedule(lw, stream_ns);
+    releases_find(lw, start_ns ? end_ns : NULL, period_ns);
     if (!lifetimes_find(lw) || !lists_make(lw, arena, &lists))
         return ESP_ERR_NOMEM;
     residents_place(lw);
@@ -389,14 +409,21 @@ static esp_status_t pack_all(esp_lowerer_t *lw, esp_i_arena_t *arena)
     return ESP_OK;
 }
 
-esp_status_t esp_deployment_pack(esp_lowerer_t *lw, esp_diag_t *diag)
+esp_status_t esp_deployment_pack(esp_lowerer_t *lowerer, esp_diag_t *diag)
+{
+    return esp_deployment_pack_timed(lowerer, NULL, NULL, 0, diag);
+}
+
+esp_status_t esp_deployment_pack_timed(esp_lowerer_t *lw, const int64_t *start_ns,
+                                       const int64_t *end_ns, int64_t period_ns, esp_diag_t *diag)
 {
     if (lw->d.buffer_offset)
         return ESP_OK;
     int32_t extra = lw->extra_before.count, cross = lw->cross_before.count;
     esp_i_arena_t arena;
     esp_i_arena_init(&arena, &lw->alloc);
-    esp_status_t status = pack_grow(lw) ? pack_all(lw, &arena) : ESP_ERR_NOMEM;
+    esp_status_t status =
+        pack_grow(lw) ? pack_all(lw, start_ns, end_ns, period_ns, &arena) : ESP_ERR_NOMEM;
     esp_i_arena_fini(&arena);
     if (status == ESP_OK)
         status = esp_i_pack_merge(lw, extra);

@@ -77,89 +77,117 @@ static esp_status_t best_take(run_t *r, int32_t baseline)
     return ESP_OK;
 }
 
-/* The best of points and baselines that leave `slack` on every device; if none does, of them all. A
- * baseline goes before a point that is no better. */
-static esp_status_t best_choose(run_t *r, int64_t slack)
-{
-    esp_outcome_t best = r->e.best, outcome;
-    const int32_t *point = esp_i_best_with_slack(&r->e, slack, &outcome);
-    int32_t chosen = ESP_NONE;
-    if (point) {
-        best = outcome;
-        memmove(r->e.best_choice, point, (size_t)r->e.n_choices * sizeof *point);
-        r->e.best = best;
-    }
-    for (int32_t b = 0; b < ESP_BASELINE_COUNT; b++) {
-        const esp_choice_t *baseline = &r->result->baseline[b];
-        if (!baseline->op_mesh || (point && baseline->outcome.slack_bytes < slack) ||
-            esp_i_outcome_better(&best, &baseline->outcome) ||
-            (chosen != ESP_NONE && !esp_i_outcome_better(&baseline->outcome, &best)))
-            continue;
-        chosen = b;
-        best = baseline->outcome;
-    }
-    return best_take(r, chosen);
-}
+/* ---- measuring
+ * ------------------------------------------------------------------------------------- */
 
-/* ---- measuring the best
- * ------------------------------------------------------------------------------ */
-
-static void devices_measure(run_t *r, const esp_deployment_t *d, const esp_sim_result_t *sim)
+static void arena_outcome(const esp_deployment_t *d, int64_t step_time_ns, esp_outcome_t *outcome)
 {
-    esp_outcome_t *outcome = &r->result->best.outcome;
-    int64_t least = INT64_MAX;
-    outcome->step_time_ns = sim->step_time_ns;
+    outcome->step_time_ns = step_time_ns;
+    outcome->slack_bytes = INT64_MAX;
     for (int32_t device = 0; device < d->cluster->n_devices; device++) {
         int32_t c = d->device_class[device];
         if (c == ESP_NONE)
             continue;
         int64_t left = d->cluster->device_memory_bytes[device] - d->class_arena_bytes[c];
-        r->result->device_peak_bytes[device] = d->class_arena_bytes[c];
-        r->result->device_busy_ns[device] = sim->class_busy_ns[c];
-        if (left < least) {
-            least = left;
+        if (left < outcome->slack_bytes) {
+            outcome->slack_bytes = left;
             outcome->worst_device = device;
         }
     }
-    outcome->slack_bytes = least;
-    outcome->feasible = least >= 0;
+    outcome->feasible = outcome->slack_bytes >= 0;
 }
 
-/* Lowers the best once more, packs its arenas, simulates it with the reuse of memory. */
-static esp_status_t best_measure(run_t *r, const esp_deployment_t **deployment_out)
+/*
+ * A strategy as it would run: arenas packed by the simulated timeline, then simulated again with
+ * the dependencies that the reuse of memory adds.
+ */
+static esp_status_t measure(run_t *r, const esp_strategy_t *strategy, esp_outcome_t *outcome,
+                            const esp_deployment_t **deployment_out, esp_sim_result_t *sim_out)
 {
     esp_i_worker_t *w = &r->e.worker[0];
-    esp_sim_result_t sim;
     esp_sim_opts_t opts = esp_sim_opts_default();
     opts.links = r->opts->links;
     opts.barrier = r->opts->barrier;
-    ESP_TRY(esp_lower(w->lowerer, &r->result->best.strategy, deployment_out, r->diag));
-    ESP_TRY(esp_deployment_pack(w->lowerer, r->diag));
-    ESP_TRY(esp_sim_run(w->sim, *deployment_out, &opts, &sim, r->diag));
-    devices_measure(r, *deployment_out, &sim);
+    opts.timeline = 1;
+    ESP_TRY(esp_lower(w->lowerer, strategy, deployment_out, r->diag));
+    ESP_TRY(esp_sim_run(w->sim, *deployment_out, &opts, sim_out, r->diag));
+    ESP_TRY(esp_deployment_pack_timed(w->lowerer, sim_out->start_ns, sim_out->end_ns,
+                                      sim_out->step_time_ns, r->diag));
+    ESP_TRY(esp_sim_run(w->sim, *deployment_out, &opts, sim_out, r->diag));
+    arena_outcome(*deployment_out, sim_out->step_time_ns, outcome);
+    return ESP_OK;
+}
+
+static esp_status_t baselines_measure(run_t *r)
+{
+    const esp_deployment_t *deployment;
+    esp_sim_result_t sim;
+    for (int32_t b = 0; b < ESP_BASELINE_COUNT; b++) {
+        esp_choice_t *baseline = &r->result->baseline[b];
+        if (baseline->op_mesh)
+            ESP_TRY(measure(r, &baseline->strategy, &baseline->outcome, &deployment, &sim));
+    }
     return ESP_OK;
 }
 
 /*
  * While searching, memory is the live peak; a plan is judged by its packed arenas. If those do not
- * fit, the next best that leaves as much more room as was lacking is tried.
+ * fit, the next best point that leaves as much more room as was lacking is tried.
  */
 enum { PACKING_TRIES = 8 };
 
-static esp_status_t best_settle(run_t *r)
+static esp_status_t point_settle(run_t *r)
 {
-    const esp_deployment_t *deployment = NULL;
+    const esp_deployment_t *deployment;
+    esp_sim_result_t sim;
     int64_t slack = 0;
     for (int32_t i = 0; i < PACKING_TRIES; i++) {
-        ESP_TRY(best_choose(r, slack));
-        bool fitted = r->result->best.outcome.feasible;
-        ESP_TRY(best_measure(r, &deployment));
-        if (r->result->best.outcome.feasible || !fitted)
+        esp_outcome_t outcome = r->e.best;
+        const int32_t *point = esp_i_best_with_slack(&r->e, slack, &outcome);
+        if (point)
+            memmove(r->e.best_choice, point, (size_t)r->e.n_choices * sizeof *point);
+        ESP_TRY(best_take(r, ESP_NONE));
+        ESP_TRY(measure(r, &r->result->best.strategy, &outcome, &deployment, &sim));
+        r->e.best = outcome;
+        if (outcome.feasible || !point)
             break;
-        slack -= r->result->best.outcome.slack_bytes;
+        slack -= outcome.slack_bytes;
     }
-    ESP_TRY(esp_deployment_check(deployment, r->diag));
-    return esp_deployment_clone(deployment, &r->alloc, &r->result->deployment) == ESP_OK
+    return ESP_OK;
+}
+
+/* The point, unless a baseline is as good. */
+static int32_t best_of_all(const run_t *r)
+{
+    int32_t chosen = ESP_NONE;
+    const esp_outcome_t *best = &r->e.best;
+    for (int32_t b = 0; b < ESP_BASELINE_COUNT; b++) {
+        const esp_choice_t *baseline = &r->result->baseline[b];
+        bool better = esp_i_outcome_better(&baseline->outcome, best);
+        bool worse = esp_i_outcome_better(best, &baseline->outcome);
+        if (!baseline->op_mesh || worse || (chosen != ESP_NONE && !better))
+            continue;
+        chosen = b;
+        best = &baseline->outcome;
+    }
+    return chosen;
+}
+
+static esp_status_t best_settle(run_t *r)
+{
+    const esp_deployment_t *d;
+    esp_sim_result_t sim;
+    ESP_TRY(baselines_measure(r));
+    ESP_TRY(point_settle(r));
+    ESP_TRY(best_take(r, best_of_all(r)));
+    ESP_TRY(measure(r, &r->result->best.strategy, &r->result->best.outcome, &d, &sim));
+    for (int32_t device = 0; device < d->cluster->n_devices; device++) {
+        int32_t c = d->device_class[device];
+        r->result->device_peak_bytes[device] = c == ESP_NONE ? 0 : d->class_arena_bytes[c];
+        r->result->device_busy_ns[device] = c == ESP_NONE ? 0 : sim.class_busy_ns[c];
+    }
+    ESP_TRY(esp_deployment_check(d, r->diag));
+    return esp_deployment_clone(d, &r->alloc, &r->result->deployment) == ESP_OK
                ? ESP_OK
                : esp_i_nomem(r->diag);
 }
