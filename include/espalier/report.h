@@ -66,6 +66,7 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_report_kinds(const esp_report_opts_t *
 
 /* A search and what it was made with. */
 typedef struct esp_report_search_args {
+    const char *model; /* what to call it; NULL: the name of the graph */
     const esp_cost_t *cost;
     const esp_search_opts_t *opts;
     const esp_search_result_t *result;
@@ -96,6 +97,7 @@ ESP_PUBLIC void esp_report_infeasible(const esp_report_search_args_t *subject, c
 
 /* A deployment and its last simulated run, which kept a timeline. */
 typedef struct esp_report_run_args {
+    const char *model;                  /* what to call it; NULL: the name of the graph */
     const esp_deployment_t *deployment; /* packed */
     const esp_strategy_t *strategy;     /* that it was lowered from */
     const esp_sim_result_t *sim;

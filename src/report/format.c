@@ -64,10 +64,10 @@ size_t esp_i_report_line(const char *words, size_t room)
 
 void esp_i_report_wrap(esp_i_text_t *text, int32_t indent, const char *words)
 {
-    size_t room = (size_t)(ESP_I_REPORT_WIDTH - indent);
-    while (*words != '\0') {
-        size_t length = esp_i_report_line(words, room);
-        esp_i_text_addf(text, "%*s%.*s\n", (int)indent, "", (int)length, words);
+    for (bool first = true; *words != '\0'; first = false) {
+        int32_t blanks = first ? 0 : indent;
+        size_t length = esp_i_report_line(words, (size_t)(ESP_I_REPORT_WIDTH - blanks));
+        esp_i_text_addf(text, "%*s%.*s\n", (int)blanks, "", (int)length, words);
         words += length;
         words += strspn(words, " ");
     }

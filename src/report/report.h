@@ -50,7 +50,7 @@ void esp_i_table_print(esp_i_table_t *table, int32_t indent, esp_i_text_t *text)
 esp_status_t esp_i_report_check(const esp_report_opts_t *opts, esp_diag_t *diag);
 /* Bytes of the first line of `words` that fits `room`: up to a blank, or one overlong word. */
 size_t esp_i_report_line(const char *words, size_t room);
-/* Appends words, broken at blanks within the line, `indent` blanks in front of each line. */
+/* Appends words, broken at blanks within the line; lines after the first get `indent` blanks. */
 void esp_i_report_wrap(esp_i_text_t *text, int32_t indent, const char *words);
 /* Hands the text over to the caller, or fails for want of memory; `text` is released either way. */
 esp_status_t esp_i_report_finish(esp_i_text_t *text, char **text_out, esp_diag_t *diag);
