@@ -1,0 +1,135 @@
+/* What the commands share: arguments, exit statuses, output, progress, the model pipeline. */
+#ifndef ESP_CLI_H
+#define ESP_CLI_H
+
+#include "espalier/report.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Exit statuses. */
+enum {
+    CLI_DONE = 0,
+    CLI_BAD_INPUT = 1, /* model, cluster or plan; or a file that cannot be read or written */
+    CLI_USAGE = 2,
+    CLI_NO_PLAN = 3, /* nothing fits the memory of the devices */
+    CLI_FAULT = 4,
+};
+
+/* ---- arguments ------------------------------------------------------------------------------ */
+
+/* The values of every option of every command, with the defaults of the library. */
+typedef struct cli_args {
+    const char *operand; /* MODEL, FILE or PLAN */
+    /* output */
+    int64_t seed;
+    bool json, quiet, verbose, help, version;
+    /* model and training */
+    int64_t batch, ignore_label;
+    char *batch_dim, *dim; /* owned: repeated options are joined by commas */
+    const char *train, *freeze;
+    int64_t loss, optimizer, precision; /* enum values */
+    double lr, momentum, beta1, beta2, epsilon, weight_decay, clip_norm;
+    /* inspect, cluster */
+    bool ops, forward, dump, dot;
+    /* plan, compare, simulate */
+    const char *cluster, *output, *trace;
+    int64_t evaluations, threads, groups, links, batchnorm;
+    double time_s;
+    bool barrier;
+    bool links_given, barrier_given;
+} cli_args_t;
+
+/* One bit for each command, for masks. */
+enum {
+    CLI_INSPECT = 1,
+    CLI_CLUSTER = 2,
+    CLI_PLAN = 4,
+    CLI_COMPARE = 8,
+    CLI_SIMULATE = 16,
+    CLI_ALL = 31,
+};
+
+typedef struct cli_command {
+    const char *name;
+    uint32_t bit;
+    const char *operand; /* "MODEL", for the help */
+    const char *help;    /* one line */
+    const char *about;   /* a few lines */
+    const char *example;
+    int (*run)(const cli_args_t *args);
+} cli_command_t;
+
+extern const cli_command_t cli_inspect, cli_cluster, cli_plan, cli_compare, cli_simulate;
+
+/*
+ * Reads argv[2..argc) for a command. CLI_DONE, or CLI_USAGE after having said what is wrong.
+ * cli_args_fini releases what it made, in either case.
+ */
+int cli_args_parse(const cli_command_t *command, int argc, char **argv, cli_args_t *args);
+void cli_args_fini(cli_args_t *args);
+/* Prints the options of a command, with defaults and bounds. */
+void cli_options_help(const cli_command_t *command);
+/* The name nearest to `word`, or NULL if none is near. */
+const char *cli_nearest(const char *word, const char *const *names);
+
+/* ---- output --------------------------------------------------------------------------------- */
+
+/* One line on stderr: "espalier: ...". */
+void cli_error(const char *format, ...) ESP_PRINTF(1, 2);
+/* Says what went wrong; the exit status for it. */
+int cli_fail(esp_status_t status, const esp_diag_t *diag);
+/* Writes to stdout; all of it or an error. CLI_DONE or CLI_BAD_INPUT. */
+int cli_print(const char *text);
+/* Prints a report and releases it, unless `status` says that there is none. */
+int cli_print_report(esp_status_t status, char *text, const esp_diag_t *diag);
+esp_report_opts_t cli_report_opts(const cli_args_t *args);
+
+/* ---- progress and interruption -------------------------------------------------------------- */
+
+typedef struct cli_progress {
+    bool shown; /* stderr is a terminal, and not --quiet */
+    int64_t next_ns;
+} cli_progress_t;
+void cli_progress_init(cli_progress_t *progress, const cli_args_t *args);
+/* esp_progress_fn: shows fraction and text, and stops after Ctrl-C. */
+int cli_progress_update(void *progress, double fraction, const char *what);
+/* Erases the line. */
+void cli_progress_fini(cli_progress_t *progress);
+
+/* ---- models --------------------------------------------------------------------------------- */
+
+typedef struct cli_model {
+    esp_training_opts_t training;
+    esp_graph_t *model; /* canonical */
+    esp_graph_t *step;  /* NULL: forward only */
+} cli_model_t;
+/* Zero-initialises, reads and derives. An exit status. Release in either case. */
+int cli_model_load(const cli_args_t *args, bool forward_only, cli_model_t *model);
+void cli_model_fini(cli_model_t *model);
+
+/* ---- plans ---------------------------------------------------------------------------------- */
+
+/* From model and cluster to the result of a search. */
+typedef struct cli_search {
+    cli_model_t model;
+    esp_cluster_t *cluster;
+    esp_cost_t *cost;
+    esp_search_opts_t opts;
+    esp_search_result_t *result;
+} cli_search_t;
+/* As cli_model_load. CLI_DONE also if nothing feasible was found. */
+int cli_search_run(const cli_args_t *args, cli_search_t *search);
+void cli_search_fini(cli_search_t *search);
+/* The exit status of a search; CLI_NO_PLAN after having said why. */
+int cli_search_verdict(const cli_search_t *search);
+
+/* Writes the plan file of a search. */
+int cli_plan_write(const cli_args_t *args, const cli_search_t *search);
+/* Whether a file could be written there: fails before the search rather than after it. */
+int cli_check_output(const char *path);
+/* Writes the trace of the last run of `sim`. */
+int cli_trace_write(const esp_sim_t *sim, const char *path);
+
+#endif
