@@ -392,7 +392,9 @@ static esp_status_t pack_all(esp_lowerer_t *lw, const int64_t *start_ns, const i
         return ESP_ERR_NOMEM;
     residents_place(lw);
     memset(lw->pack->task_scratch, 0, (size_t)d->n_tasks * sizeof(int64_t));
-    memset(lw->pack->comm_scratch, 0, (size_t)d->comm_class_offset[d->n_comms] * sizeof(int64_t));
+    if (d->n_comms > 0)
+        memset(lw->pack->comm_scratch, 0,
+               (size_t)d->comm_class_offset[d->n_comms] * sizeof(int64_t));
     for (int32_t t = 0; t < d->n_tasks; t++)
         lw->pack->known[t].class_ = ESP_NONE;
     for (int32_t c = 0; c < d->n_classes; c++) {
