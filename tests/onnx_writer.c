@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- wire format ------------------------------------------------------------------------------
- */
+/* ---- wire format ----------------------------------------------------------------------------- */
 
 void message_free(message_t *message)
 {
@@ -77,8 +76,7 @@ void message_part(message_t *message, uint32_t field, message_t *part)
     message_free(part);
 }
 
-/* ---- lists in texts -----------------------------------------------------------------------------
- */
+/* ---- lists in texts -------------------------------------------------------------------------- */
 
 enum { WORD_MAX = 256 };
 
@@ -95,8 +93,7 @@ static bool next_word(const char **text, char word[WORD_MAX])
     return length > 0;
 }
 
-/* ---- tensors and types --------------------------------------------------------------------------
- */
+/* ---- tensors and types ----------------------------------------------------------------------- */
 
 message_t om_tensor(const char *name, int32_t type, const char *dims, const char *numbers)
 {
@@ -171,8 +168,7 @@ void om_output(onnx_model_t *model, const char *name)
     message_part(&model->graph, 12, &info);
 }
 
-/* ---- nodes
- * ---------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static bool is_number(const char *text)
 {
@@ -242,8 +238,7 @@ void om_node(onnx_model_t *model, const char *type, const char *inputs, const ch
     message_part(&model->graph, 1, &node);
 }
 
-/* ---- models
- * ------------------------------------------------------------------------------------------ */
+/* ---- models ---------------------------------------------------------------------------------- */
 
 void om_init(onnx_model_t *model, int64_t opset)
 {

@@ -13,8 +13,7 @@
 
 #include <stdbool.h>
 
-/* ---- wire format ------------------------------------------------------------------------------
- */
+/* ---- wire format ----------------------------------------------------------------------------- */
 
 typedef struct message {
     uint8_t *data;
@@ -30,8 +29,7 @@ void message_text(message_t *message, uint32_t field, const char *text);
 /* Appends `part` as a sub-message and frees it. */
 void message_part(message_t *message, uint32_t field, message_t *part);
 
-/* ---- parts of a model -------------------------------------------------------------------------
- */
+/* ---- parts of a model ------------------------------------------------------------------------ */
 
 enum {
     OM_FLOAT = 1,

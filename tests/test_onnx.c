@@ -27,8 +27,7 @@ static esp_onnx_opts_t with_batch(int64_t batch)
     return opts;
 }
 
-/* ---- the batch ----------------------------------------------------------------------------------
- */
+/* ---- the batch ------------------------------------------------------------------------------- */
 
 /* x [dims] through one dense layer on the last axis. */
 static void dense_model(onnx_model_t *m, const char *dims)
@@ -122,8 +121,7 @@ static void test_open_dimension_has_a_name(void **state)
     esp_graph_destroy(graph);
 }
 
-/* ---- another batch than the file's --------------------------------------------------------------
- */
+/* ---- another batch than the file's ----------------------------------------------------------- */
 
 /* x reshaped to a constant target, then through w. */
 static esp_graph_t *reshaped(const char *dims, const char *rank, const char *target,
@@ -232,8 +230,7 @@ static void test_rebind_slice_and_token(void **state)
     esp_graph_destroy(graph);
 }
 
-/* ---- weights
- * -------------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 static void test_roles(void **state)
 {
@@ -295,8 +292,7 @@ static void test_literals(void **state)
     esp_graph_destroy(graph);
 }
 
-/* ---- order, names, dead nodes
- * ------------------------------------------------------------------------ */
+/* ---- order, names, dead nodes ---------------------------------------------------------------- */
 
 static void test_any_order_and_dead_nodes(void **state)
 {
@@ -327,8 +323,7 @@ static void test_input_with_initializer(void **state)
     esp_graph_destroy(graph);
 }
 
-/* ---- functions and branches
- * ----------------------------------------------------------------------------- */
+/* ---- functions and branches ------------------------------------------------------------------ */
 
 /* double_it(x, [bias]) = x * factor + bias, factor an attribute with a default. */
 static void add_function(onnx_model_t *m)
@@ -429,8 +424,7 @@ static void test_constant_branch(void **state)
     esp_graph_destroy(graph);
 }
 
-/* ---- index arithmetic
- * --------------------------------------------------------------------------------------- */
+/* ---- index arithmetic ------------------------------------------------------------------------ */
 
 /* mask[:, 1:3] = updates, as exporters write it: a grid of indices over the batch. */
 static void test_slice_assignment(void **state)
@@ -468,9 +462,7 @@ static void test_slice_assignment(void **state)
     esp_graph_destroy(graph);
 }
 
-/* ---- the op list
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the op list ----------------------------------------------------------------------------- */
 
 static void test_op_list_is_sorted(void **state)
 {

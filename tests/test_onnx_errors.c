@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- files
- * --------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static void assert_bytes_fail(const void *bytes, size_t length, esp_status_t status,
                               const char *part)
@@ -76,8 +75,7 @@ static void test_missing_file(void **state)
                       ESP_ERR_IO, "/nonexistent.onnx");
 }
 
-/* ---- nodes
- * --------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static void test_nodes(void **state)
 {
@@ -137,8 +135,7 @@ static void test_nodes(void **state)
     }
 }
 
-/* ---- graphs
- * ---------------------------------------------------------------------------------------- */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 static void assert_model_fails(onnx_model_t *m, esp_status_t status, const char *part)
 {
@@ -320,8 +317,7 @@ static void test_deep_nesting(void **state)
     assert_int_not_equal(om_parse(&m, NULL, &graph, &diag), ESP_OK);
 }
 
-/* ---- options
- * ----------------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static void test_options(void **state)
 {
@@ -360,8 +356,7 @@ static void test_options(void **state)
                       "options");
 }
 
-/* ---- memory
- * ---------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static esp_status_t attempt(const esp_allocator_t *alloc, void *context)
 {

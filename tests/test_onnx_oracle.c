@@ -37,8 +37,7 @@ static void at_end(esp_i_wire_t *message, uint32_t number)
     assert_int_equal(message->status, ESP_OK);
 }
 
-/* ---- tensors -----------------------------------------------------------------------------------
- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static uint64_t number(esp_i_wire_numbers_t *numbers)
 {
@@ -91,8 +90,7 @@ static void same_tensor(esp_i_wire_t body, const Onnx__TensorProto *theirs)
     same_data(body, theirs);
 }
 
-/* ---- graphs
- * -------------------------------------------------------------------------------------- */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 static void same_graph(esp_i_wire_t body, const Onnx__GraphProto *theirs);
 
@@ -224,8 +222,7 @@ static void same_model(esp_i_wire_t body, const Onnx__ModelProto *theirs)
     same_graph(ours.graph, theirs->graph);
 }
 
-/* ---- files
- * ---------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static void compare_directory(const char *path, int32_t *count)
 {

@@ -68,7 +68,7 @@ static const esp_attr_t *attr_of(const esp_graph_t *graph, esp_op_kind_t kind, i
     return NULL;
 }
 
-/* ---- what is read ------------------------------------------------------------------------- */
+/* ---- what is read ---------------------------------------------------------------------------- */
 
 static void test_directions(void **state)
 {
@@ -137,7 +137,7 @@ static void test_other_batch(void **state)
     esp_graph_destroy(graph);
 }
 
-/* ---- what is computed ---------------------------------------------------------------------- */
+/* ---- what is computed ------------------------------------------------------------------------ */
 
 static double *values_of(const interp_t *interp, const esp_graph_t *graph, int32_t output)
 {
@@ -191,7 +191,7 @@ static void test_bidirectional_values(void **state)
     esp_graph_destroy(graph);
 }
 
-/* ---- what is refused ----------------------------------------------------------------------- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 static void refused(const char *type, int32_t gates, const char *inputs, const char *attributes,
                     esp_status_t status, const char *part)

@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-/* ---- attributes
- * ------------------------------------------------------------------------------------ */
+/* ---- attributes ------------------------------------------------------------------------------ */
 
 static esp_status_t find_in(esp_i_wire_t message, uint32_t number, esp_i_str_t name,
                             esp_i_pb_attribute_t *out, bool *found_out, esp_diag_t *diag)
@@ -134,8 +133,7 @@ esp_status_t esp_i_im_attr_floats(esp_i_node_t *node, const char *name, int32_t 
     return list.wire.status;
 }
 
-/* ---- inputs that are parameters
- * ----------------------------------------------------------------------- */
+/* ---- inputs that are parameters -------------------------------------------------------------- */
 
 /* The constant behind an input; *out is NULL where the input is absent. */
 static esp_status_t input_known(esp_i_node_t *node, int32_t index, int32_t capacity,
@@ -195,9 +193,7 @@ esp_status_t esp_i_im_param_ints(esp_i_node_t *node, const char *name, int32_t i
     return esp_i_im_attr_ints(node, name, capacity, out, count_out);
 }
 
-/* ---- axes
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- axes ------------------------------------------------------------------------------------ */
 
 esp_status_t esp_i_im_axis(esp_i_node_t *node, int64_t axis, int32_t rank, int32_t *axis_out)
 {

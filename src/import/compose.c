@@ -12,8 +12,7 @@ int64_t esp_i_im_extent(const esp_i_value_t *v, int32_t from, int32_t to)
     return product;
 }
 
-/* ---- values
- * --------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 esp_i_value_t *esp_i_im_value_new(esp_i_import_t *im, const char *name)
 {
@@ -73,8 +72,7 @@ void esp_i_im_not_trained(esp_i_value_t *v)
     v->role = inside ? ESP_ROLE_CONSTANT : ESP_ROLE_FROZEN;
 }
 
-/* ---- into the builder
- * --------------------------------------------------------------------------------- */
+/* ---- into the builder ------------------------------------------------------------------------ */
 
 static esp_status_t append(esp_i_import_t *im, esp_op_kind_t kind, const esp_attr_t *attr,
                            int32_t n, const esp_tensor_id_t *inputs, const char *name,
@@ -181,8 +179,7 @@ esp_status_t esp_i_im_tensor(esp_i_import_t *im, esp_i_value_t *v, esp_tensor_id
     return ESP_OK;
 }
 
-/* ---- emission
- * -------------------------------------------------------------------------------------------- */
+/* ---- emission -------------------------------------------------------------------------------- */
 
 /* Known operands of an op; false if one is not known. */
 static esp_status_t all_known(esp_i_node_t *node, int32_t n, esp_i_value_t *const *in,
@@ -319,8 +316,7 @@ esp_status_t esp_i_im_emit(esp_i_node_t *node, esp_op_kind_t kind, const esp_att
     return status;
 }
 
-/* ---- single kinds
- * ------------------------------------------------------------------------------------------ */
+/* ---- single kinds ---------------------------------------------------------------------------- */
 
 esp_status_t esp_i_im_elt(esp_i_node_t *node, esp_eltwise_t code, double alpha, double beta,
                           int32_t n, esp_i_value_t *const *in, esp_i_value_t **out)

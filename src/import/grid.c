@@ -93,8 +93,7 @@ esp_status_t esp_i_im_grid_of(esp_i_import_t *im, esp_i_value_t *v, const esp_i_
     return ESP_OK;
 }
 
-/* ---- through core kinds
- * -------------------------------------------------------------------------------- */
+/* ---- through core kinds ---------------------------------------------------------------------- */
 
 /* Only axes of extent 1 come and go. */
 static bool through_reshape(const esp_i_value_t *x, const esp_i_affine_t *from,
@@ -267,8 +266,7 @@ esp_status_t esp_i_im_grid_eval(esp_i_node_t *node, esp_op_kind_t kind, const es
     return ESP_OK;
 }
 
-/* ---- writing out
- * ------------------------------------------------------------------------------------------- */
+/* ---- writing out ----------------------------------------------------------------------------- */
 
 /* Small enough to be a constant after all; *out stays NULL if not. */
 esp_status_t esp_i_im_grid_known(esp_i_import_t *im, const esp_i_value_t *v,
@@ -350,9 +348,7 @@ esp_status_t esp_i_im_grid_put(esp_i_import_t *im, esp_i_value_t *v)
     return append(im, ESP_KIND_CONCAT, &attr, n, parts, v->name, &v->tensor);
 }
 
-/* ---- boxes
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- boxes ----------------------------------------------------------------------------------- */
 
 bool esp_i_im_grid_box(const esp_i_value_t *indices, const esp_i_grid_t *grid, int64_t *start,
                        int64_t *count)

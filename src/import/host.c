@@ -7,8 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- multi-indices ------------------------------------------------------------------------------
- */
+/* ---- multi-indices --------------------------------------------------------------------------- */
 
 /* Row-major strides of k; 0 along axes of extent 1, so that they broadcast. */
 static void strides_of(const esp_i_konst_t *k, int64_t *strides)
@@ -29,8 +28,7 @@ static void unravel(int64_t e, int32_t rank, const int64_t *dims, int64_t *index
     }
 }
 
-/* ---- element-wise
- * --------------------------------------------------------------------------------- */
+/* ---- element-wise ---------------------------------------------------------------------------- */
 
 static int64_t floor_mod(int64_t a, int64_t b)
 {
@@ -286,8 +284,7 @@ static esp_status_t host_eltwise(esp_i_import_t *im, const esp_attr_t *attr, int
     return ESP_OK;
 }
 
-/* ---- the rest
- * ---------------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 /* y[index] = x[origin + sum_d index[d] * step[d]], all in elements of x. */
 static esp_status_t host_strided(esp_i_import_t *im, const esp_i_konst_t *x, int32_t rank,

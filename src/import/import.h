@@ -18,8 +18,7 @@
 #include "espalier/onnx.h"
 #include "import/proto.h"
 
-/* ---- values -----------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* A constant on the host. Exactly one of i (integers, booleans) and f (floats) is set. */
 typedef struct esp_i_konst {
@@ -66,8 +65,7 @@ typedef struct esp_i_track {
     int64_t before, after;
 } esp_i_track_t;
 
-/* ---- state of one import ------------------------------------------------------------------------
- */
+/* ---- state of one import --------------------------------------------------------------------- */
 
 typedef struct esp_i_scope esp_i_scope_t;
 
@@ -93,8 +91,7 @@ typedef struct esp_i_import {
     esp_i_names_t function_names; /* "domain name overload" -> index */
 } esp_i_import_t;
 
-/* ---- nodes and rules
- * ------------------------------------------------------------------------------ */
+/* ---- nodes and rules ------------------------------------------------------------------------- */
 
 typedef struct esp_i_node esp_i_node_t;
 typedef esp_status_t (*esp_i_rule_fn)(esp_i_node_t *node);
@@ -129,8 +126,7 @@ const esp_i_onnx_op_t *esp_i_onnx_find(esp_i_str_t domain, esp_i_str_t name, int
 /* Imports a subgraph of `node` in place and gives its outputs to the node. (node.c) */
 esp_status_t esp_i_im_inline_branch(esp_i_node_t *node, esp_i_wire_t graph);
 
-/* ---- reading attributes and parameters of a node (attr.c)
- * ------------------------------------------ */
+/* ---- reading attributes and parameters of a node (attr.c) ------------------------------------ */
 
 esp_status_t esp_i_im_attr_find(esp_i_node_t *node, const char *name,
                                 esp_i_pb_attribute_type_t type, esp_i_pb_attribute_t *out,
@@ -169,8 +165,7 @@ static inline esp_i_value_t *esp_i_im_in(const esp_i_node_t *node, int32_t index
     return index < node->n_in ? node->in[index] : NULL;
 }
 
-/* ---- constants (konst.c)
- * --------------------------------------------------------------------------- */
+/* ---- constants (konst.c) --------------------------------------------------------------------- */
 
 /* Zeroed, in the arena. *out is NULL where it is larger than what is evaluated on the host, or the
  * import has used up its budget. */
@@ -210,7 +205,7 @@ esp_status_t esp_i_im_host_eval(esp_i_import_t *im, esp_op_kind_t kind, const es
                                 int32_t n, const esp_i_konst_t *const *in,
                                 const esp_i_konst_t **out);
 
-/* ---- index arithmetic of any size (grid.c) ------------------------------------------------- */
+/* ---- index arithmetic of any size (grid.c) --------------------------------------------------- */
 
 /* The formula of an integer value; *out is NULL if it has none. */
 esp_status_t esp_i_im_grid_of(esp_i_import_t *im, esp_i_value_t *v, const esp_i_grid_t **out);
@@ -230,8 +225,7 @@ esp_status_t esp_i_im_grid_put(esp_i_import_t *im, esp_i_value_t *v);
 bool esp_i_im_grid_box(const esp_i_value_t *indices, const esp_i_grid_t *grid, int64_t *start,
                        int64_t *count);
 
-/* ---- the batch (track.c)
- * ----------------------------------------------------------------------------- */
+/* ---- the batch (track.c) --------------------------------------------------------------------- */
 
 esp_i_track_t esp_i_im_track_of(const esp_i_import_t *im, const esp_i_value_t *v);
 /* Where output 0 carries the batch, given the inputs. */
@@ -248,8 +242,7 @@ void esp_i_im_track_file_dims(const esp_i_import_t *im, const esp_i_value_t *v, 
 bool esp_i_im_track_rebind(const esp_i_import_t *im, const esp_i_value_t *v, int32_t rank,
                            int64_t *target);
 
-/* ---- composing core kinds (compose.c)
- * ------------------------------------------------------------------ */
+/* ---- composing core kinds (compose.c) -------------------------------------------------------- */
 
 esp_i_value_t *esp_i_im_value_new(esp_i_import_t *im, const char *name);
 esp_status_t esp_i_im_value_known(esp_i_node_t *node, const esp_i_konst_t *k, esp_i_value_t **out);
@@ -311,8 +304,7 @@ esp_status_t esp_i_im_per_channel(esp_i_node_t *node, esp_i_value_t *v, int32_t 
 /* Product of dims[from, to). */
 int64_t esp_i_im_extent(const esp_i_value_t *v, int32_t from, int32_t to);
 
-/* ---- the driver
- * ------------------------------------------------------------------------------------------ */
+/* ---- the driver ------------------------------------------------------------------------------ */
 
 /* Reads the inputs of the main graph and finds the batch. (inputs.c) */
 esp_status_t esp_i_im_import_inputs(esp_i_import_t *im, esp_i_scope_t *scope, esp_i_wire_t graph);

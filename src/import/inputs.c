@@ -28,8 +28,7 @@ typedef struct inputs {
     esp_i_str_t symbol; /* of the batch; length 0: none */
 } inputs_t;
 
-/* ---- options
- * ------------------------------------------------------------------------------------------ */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static esp_status_t bad_option(esp_i_import_t *im, const char *option, const char *entry)
 {
@@ -75,8 +74,7 @@ static const binding_t *find_binding(const binding_t *list, int32_t n, esp_i_str
     return NULL;
 }
 
-/* ---- reading
- * -------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static esp_status_t read_shape(inputs_t *inputs, esp_i_wire_t shape, input_t *input)
 {
@@ -126,8 +124,7 @@ static esp_status_t read_input(inputs_t *inputs, esp_i_scope_t *scope, esp_i_wir
     return ESP_OK;
 }
 
-/* ---- the batch
- * -------------------------------------------------------------------------------------------- */
+/* ---- the batch ------------------------------------------------------------------------------- */
 
 static int32_t axis_of_symbol(const input_t *input, esp_i_str_t symbol)
 {
@@ -274,8 +271,7 @@ static esp_status_t choose_batch(inputs_t *inputs)
     return ESP_OK;
 }
 
-/* ---- into the builder
- * ---------------------------------------------------------------------------------------- */
+/* ---- into the builder ------------------------------------------------------------------------ */
 
 static esp_status_t bind_dim(inputs_t *inputs, input_t *input, int32_t axis)
 {

@@ -30,8 +30,7 @@ esp_status_t esp_i_im_konst_new(esp_i_import_t *im, esp_dtype_t dtype, int32_t r
     return ESP_OK;
 }
 
-/* ---- 16-bit floats ------------------------------------------------------------------------------
- */
+/* ---- 16-bit floats --------------------------------------------------------------------------- */
 
 static double half_to_double(uint16_t bits)
 {
@@ -74,8 +73,7 @@ static uint16_t double_to_bfloat(double value)
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16); /* ties to even */
 }
 
-/* ---- setting
- * -------------------------------------------------------------------------------------- */
+/* ---- setting --------------------------------------------------------------------------------- */
 
 static int64_t to_int(double value)
 {
@@ -137,8 +135,7 @@ bool esp_i_im_konst_equal(const esp_i_konst_t *a, const esp_i_konst_t *b)
     return memcmp(a_data, b_data, (size_t)a->count * sizeof *a->i) == 0;
 }
 
-/* ---- decoding
- * ------------------------------------------------------------------------------------- */
+/* ---- decoding -------------------------------------------------------------------------------- */
 
 static esp_status_t fail_at(esp_i_import_t *im, const esp_i_pb_tensor_t *tensor,
                             esp_status_t status, const char *text)
@@ -299,8 +296,7 @@ esp_status_t esp_i_im_known(esp_i_import_t *im, esp_i_value_t *v, const esp_i_ko
     return ESP_OK;
 }
 
-/* ---- encoding
- * ------------------------------------------------------------------------------------- */
+/* ---- encoding -------------------------------------------------------------------------------- */
 
 void esp_i_im_konst_encode(const esp_i_konst_t *k, void *bytes)
 {

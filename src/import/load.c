@@ -8,8 +8,7 @@ esp_onnx_opts_t esp_onnx_opts_default(void)
     return (esp_onnx_opts_t){.struct_size = sizeof(esp_onnx_opts_t)};
 }
 
-/* ---- functions of the model
- * ------------------------------------------------------------------------- */
+/* ---- functions of the model ------------------------------------------------------------------ */
 
 static esp_status_t add_function(esp_i_import_t *im, esp_i_wire_t body)
 {
@@ -45,8 +44,7 @@ static esp_status_t read_functions(esp_i_import_t *im, esp_i_wire_t model)
     return model.status;
 }
 
-/* ---- outputs
- * ------------------------------------------------------------------------------------------ */
+/* ---- outputs --------------------------------------------------------------------------------- */
 
 /* Ids of the graph's outputs. */
 static esp_status_t read_outputs(esp_i_scope_t *scope, esp_i_wire_t graph, int32_t **ids_out,
@@ -94,8 +92,7 @@ static esp_status_t mark_outputs(esp_i_scope_t *scope, int32_t n, const int32_t 
     return ESP_OK;
 }
 
-/* ---- the import
- * ------------------------------------------------------------------------------------------ */
+/* ---- the import ------------------------------------------------------------------------------ */
 
 static esp_status_t import_graph(esp_i_scope_t *scope, const esp_i_pb_model_t *model)
 {

@@ -48,8 +48,7 @@ esp_status_t esp_i_im_scope_opsets(esp_i_scope_t *scope, esp_i_wire_t message, u
     return ESP_OK;
 }
 
-/* ---- functions and branches
- * --------------------------------------------------------------------------- */
+/* ---- functions and branches ------------------------------------------------------------------ */
 
 static esp_status_t enter(esp_i_node_t *node)
 {
@@ -177,8 +176,7 @@ static const esp_i_pb_function_t *find_function(const esp_i_import_t *im,
     return id < 0 ? NULL : &im->functions.data[id];
 }
 
-/* ---- running a rule
- * --------------------------------------------------------------------------------------- */
+/* ---- running a rule -------------------------------------------------------------------------- */
 
 static esp_status_t unsupported(esp_i_node_t *node, const esp_i_onnx_op_t *other)
 {

@@ -99,8 +99,7 @@ static esp_status_t resolve_pads(esp_i_node_t *node, window_attrs_t *attrs, cons
     return ESP_OK;
 }
 
-/* ---- convolution
- * --------------------------------------------------------------------------------------- */
+/* ---- convolution ----------------------------------------------------------------------------- */
 
 static esp_status_t add_bias(esp_i_node_t *node, esp_i_value_t *y, esp_i_value_t *bias)
 {
@@ -181,8 +180,7 @@ esp_status_t esp_i_rule_conv_transpose(esp_i_node_t *node)
     return add_bias(node, y, esp_i_im_in(node, 2));
 }
 
-/* ---- pooling
- * --------------------------------------------------------------------------------------------- */
+/* ---- pooling --------------------------------------------------------------------------------- */
 
 /* code: 1 for max */
 esp_status_t esp_i_rule_pool(esp_i_node_t *node)

@@ -4,8 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- helpers
- * ------------------------------------------------------------------------------------------ */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 /* A float constant of one element that does not raise the rank of the result. */
 static esp_status_t scalar_of(esp_i_node_t *node, esp_i_value_t *v, const esp_i_value_t *other,
@@ -43,8 +42,7 @@ static esp_status_t same_dtype(esp_i_node_t *node, int32_t from)
     return ESP_OK;
 }
 
-/* ---- arithmetic
- * ----------------------------------------------------------------------------------------- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 /* x op c -> alpha * x + beta; false: not a case of it. */
 static bool affine_of(esp_eltwise_t code, bool right, double c, double *alpha, double *beta)
@@ -137,8 +135,7 @@ esp_status_t esp_i_rule_variadic(esp_i_node_t *node)
     return esp_i_im_affine(node, sum, scale, 0, &node->out[0]);
 }
 
-/* ---- functions of one variable
- * ------------------------------------------------------------------------------ */
+/* ---- functions of one variable --------------------------------------------------------------- */
 
 /* code: esp_eltwise_t without parameters */
 esp_status_t esp_i_rule_unary(esp_i_node_t *node)
@@ -292,8 +289,7 @@ esp_status_t esp_i_rule_clip(esp_i_node_t *node)
     return ESP_OK;
 }
 
-/* ---- logic, casts
- * ---------------------------------------------------------------------------------------------- */
+/* ---- logic, casts ---------------------------------------------------------------------------- */
 
 /* code: esp_eltwise_t */
 esp_status_t esp_i_rule_compare(esp_i_node_t *node)

@@ -76,8 +76,7 @@ esp_status_t esp_i_rule_gather(esp_i_node_t *node)
     return esp_i_im_gather(node, x, indices, axis, &node->out[0]);
 }
 
-/* ---- gathers of elements
- * ----------------------------------------------------------------------------------- */
+/* ---- gathers of elements --------------------------------------------------------------------- */
 
 /* step * position along `axis`, in the shape dims with 1 everywhere else, of dtype int64 */
 static esp_status_t positions(esp_i_node_t *node, int32_t rank, int32_t axis, int64_t extent,
@@ -169,8 +168,7 @@ esp_status_t esp_i_rule_gather_nd(esp_i_node_t *node)
     return esp_i_im_gather(node, flat, at, 0, &node->out[0]);
 }
 
-/* ---- comparisons with positions
- * --------------------------------------------------------------------------- */
+/* ---- comparisons with positions -------------------------------------------------------------- */
 
 /* indices == position along a new axis, then values[1] there and values[0] elsewhere */
 esp_status_t esp_i_rule_one_hot(esp_i_node_t *node)

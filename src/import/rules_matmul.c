@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* ---- MatMul
- * ----------------------------------------------------------------------------------------- */
+/* ---- MatMul ---------------------------------------------------------------------------------- */
 
 /*
  * Drops the batch axes of extent 1 that `other` has with another extent or not at all: an axis that
@@ -83,9 +82,7 @@ esp_status_t esp_i_rule_matmul(esp_i_node_t *node)
     return esp_i_im_matmul(node, node->in[0], node->in[1], &node->out[0]);
 }
 
-/* ---- Gemm
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- Gemm ------------------------------------------------------------------------------------ */
 
 /* alpha * a' b' + beta * c */
 esp_status_t esp_i_rule_gemm(esp_i_node_t *node)
@@ -116,9 +113,7 @@ esp_status_t esp_i_rule_gemm(esp_i_node_t *node)
     return ESP_OK;
 }
 
-/* ---- Einsum
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- Einsum ---------------------------------------------------------------------------------- */
 
 typedef struct term {
     int8_t labels[ESP_MAX_RANK];

@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* ---- batch normalisation
- * ------------------------------------------------------------------------------- */
+/* ---- batch normalisation --------------------------------------------------------------------- */
 
 /* running' = momentum * running + (1 - momentum) * of this batch: the update of the step. */
 static esp_status_t fold_statistic(esp_i_node_t *node, esp_i_value_t *running, esp_i_value_t *fresh,
@@ -86,8 +85,7 @@ esp_status_t esp_i_rule_batchnorm(esp_i_node_t *node)
     return ESP_OK;
 }
 
-/* ---- layer normalisation
- * --------------------------------------------------------------------------------- */
+/* ---- layer normalisation --------------------------------------------------------------------- */
 
 /* Scale or bias in the shape that is normalised. */
 static esp_status_t to_rows(esp_i_node_t *node, esp_i_value_t *x, int32_t axis, esp_i_value_t *p,
@@ -125,8 +123,7 @@ esp_status_t esp_i_rule_layernorm(esp_i_node_t *node)
     return ESP_OK;
 }
 
-/* ---- instance and group normalisation
- * ------------------------------------------------------------------- */
+/* ---- instance and group normalisation -------------------------------------------------------- */
 
 /* (x - mean) / sqrt(variance + epsilon) over `axes` */
 static esp_status_t standardise(esp_i_node_t *node, esp_i_value_t *x, uint32_t axes, double epsilon,
@@ -224,9 +221,7 @@ esp_status_t esp_i_rule_lp_normalization(esp_i_node_t *node)
     return esp_i_im_binary(node, ESP_ELT_DIV_NO_NAN, x, norm, &node->out[0]);
 }
 
-/* ---- softmax
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- softmax --------------------------------------------------------------------------------- */
 
 /* code: 1 for the logarithm. Before opset 13 all axes from `axis` on are normalised together. */
 esp_status_t esp_i_rule_softmax(esp_i_node_t *node)
@@ -255,9 +250,7 @@ esp_status_t esp_i_rule_softmax(esp_i_node_t *node)
     return ESP_OK;
 }
 
-/* ---- losses
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- losses ---------------------------------------------------------------------------------- */
 
 /* x [n, c, d..] -> [n, d.., c] */
 static esp_status_t classes_last(esp_i_node_t *node, esp_i_value_t *x, esp_i_value_t **out)

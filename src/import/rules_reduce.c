@@ -79,8 +79,7 @@ esp_status_t esp_i_rule_reduce_log_sum_exp(esp_i_node_t *node)
     return esp_i_im_reshape(node, y, rank, dims, &node->out[0]);
 }
 
-/* ---- running sums
- * -------------------------------------------------------------------------------------- */
+/* ---- running sums ---------------------------------------------------------------------------- */
 
 enum { MAX_CUMSUM = 512 }; /* so that the matrix is evaluated on the host */
 

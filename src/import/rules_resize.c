@@ -119,8 +119,7 @@ static esp_status_t resize_nearest(esp_i_node_t *node, const resize_t *r, int32_
     return esp_i_im_gather(node, *x, indices, axis, x);
 }
 
-/* ---- attributes
- * ------------------------------------------------------------------------------------------ */
+/* ---- attributes ------------------------------------------------------------------------------ */
 
 static esp_status_t read_mode(esp_i_node_t *node, resize_t *r)
 {

@@ -16,8 +16,7 @@ typedef struct layer {
     esp_attr_t attr[2];         /* of each direction */
 } layer_t;
 
-/* ---- attributes
- * ------------------------------------------------------------------------------------ */
+/* ---- attributes ------------------------------------------------------------------------------ */
 
 static esp_status_t refuse(esp_i_node_t *node, const char *what)
 {
@@ -126,8 +125,7 @@ static esp_status_t read_layer(esp_i_node_t *node, layer_t *layer)
     return ESP_OK;
 }
 
-/* ---- one direction
- * ------------------------------------------------------------------------------------ */
+/* ---- one direction --------------------------------------------------------------------------- */
 
 /* Input `index` without the axis of directions; NULL where it is absent. */
 static esp_status_t part_of(esp_i_node_t *node, const layer_t *layer, int32_t index,

@@ -4,8 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- Shape, Size
- * ---------------------------------------------------------------------------------------- */
+/* ---- Shape, Size ----------------------------------------------------------------------------- */
 
 /* An int64 value with another content at the batch of the file. */
 static esp_status_t two_sided(esp_i_node_t *node, int64_t n, int32_t rank, const int64_t *now,
@@ -49,9 +48,7 @@ esp_status_t esp_i_rule_size(esp_i_node_t *node)
     return two_sided(node, 1, 0, &now, &file);
 }
 
-/* ---- constants
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- constants ------------------------------------------------------------------------------- */
 
 /* The scalar and list forms: value_int, value_ints, value_float, value_floats. */
 static esp_status_t constant_of_numbers(esp_i_node_t *node)
@@ -186,8 +183,7 @@ esp_status_t esp_i_rule_range(esp_i_node_t *node)
     return esp_i_im_emit(node, ESP_KIND_RANGE, &attr, 0, NULL, &node->out[0]);
 }
 
-/* ---- on known data only
- * ------------------------------------------------------------------------------------------- */
+/* ---- on known data only ---------------------------------------------------------------------- */
 
 static esp_status_t must_know(esp_i_node_t *node, int32_t index, const esp_i_konst_t **out)
 {
@@ -227,9 +223,7 @@ esp_status_t esp_i_rule_non_zero(esp_i_node_t *node)
     return esp_i_im_value_known(node, y, &node->out[0]);
 }
 
-/* ---- control flow
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- control flow ---------------------------------------------------------------------------- */
 
 esp_status_t esp_i_rule_if(esp_i_node_t *node)
 {

@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- Reshape
- * ------------------------------------------------------------------------------------------ */
+/* ---- Reshape --------------------------------------------------------------------------------- */
 
 /* Resolves 0 (copy) and -1 (the rest) against a shape. False: it does not fit. */
 static bool resolve_target(int32_t x_rank, const int64_t *x_dims, bool allow_zero, int32_t rank,
@@ -177,8 +176,7 @@ esp_status_t esp_i_rule_transpose(esp_i_node_t *node)
     return esp_i_im_transpose(node, x, perm, &node->out[0]);
 }
 
-/* ---- broadcasting
- * ---------------------------------------------------------------------------------------- */
+/* ---- broadcasting ---------------------------------------------------------------------------- */
 
 /* Both ways: an extent of 1 in the target keeps that of x. */
 esp_status_t esp_i_rule_expand(esp_i_node_t *node)
@@ -234,8 +232,7 @@ esp_status_t esp_i_rule_tile(esp_i_node_t *node)
     return ESP_OK;
 }
 
-/* ---- joins and splits
- * ---------------------------------------------------------------------------------------- */
+/* ---- joins and splits ------------------------------------------------------------------------ */
 
 /*
  * A constant row that was exported with the batch of the file (a class token expanded to [1, ..])
@@ -300,9 +297,7 @@ esp_status_t esp_i_rule_split(esp_i_node_t *node)
     return ESP_OK;
 }
 
-/* ---- Slice
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- Slice ----------------------------------------------------------------------------------- */
 
 typedef struct range {
     int64_t start, end, step;
@@ -383,9 +378,7 @@ esp_status_t esp_i_rule_slice(esp_i_node_t *node)
     return esp_i_im_emit(node, ESP_KIND_SLICE, &attr, 1, &x, &node->out[0]);
 }
 
-/* ---- Pad
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Pad ------------------------------------------------------------------------------------- */
 
 typedef enum pad_mode { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP } pad_mode_t;
 
@@ -490,8 +483,7 @@ esp_status_t esp_i_rule_pad(esp_i_node_t *node)
     return pad_all(node, x, lo, hi, value);
 }
 
-/* ---- blocks of pixels
- * -------------------------------------------------------------------------------------------- */
+/* ---- blocks of pixels ------------------------------------------------------------------------ */
 
 /* code: 1 space to depth, 0 depth to space */
 esp_status_t esp_i_rule_depth_space(esp_i_node_t *node)

@@ -19,8 +19,7 @@ void esp_i_im_scope_fini(esp_i_scope_t *scope)
     esp_vec_free(alloc, &scope->operands);
 }
 
-/* ---- names
- * ----------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 esp_status_t esp_i_im_scope_name(esp_i_scope_t *scope, esp_i_str_t name, int32_t *id_out)
 {
@@ -56,8 +55,7 @@ esp_status_t esp_i_im_scope_define(esp_i_scope_t *scope, esp_i_str_t name, esp_i
     return ESP_OK;
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static esp_status_t add_operands(esp_i_scope_t *scope, esp_i_wire_t node, uint32_t number,
                                  int32_t producer)
@@ -157,9 +155,7 @@ esp_status_t esp_i_im_scope_initializers(esp_i_scope_t *scope, esp_i_wire_t grap
     return graph.status != ESP_OK ? graph.status : sparse.status;
 }
 
-/* ---- order
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 /* The node that must be imported before operand `id` can be read; -1: none. */
 static int32_t pending(const esp_i_scope_t *scope, int32_t id)
