@@ -12,6 +12,7 @@ struct deploy_interp {
     int32_t n_devices;
     uint64_t seed, step;
     double **memory; /* [root buffer][device]; NULL where the device is not of its class */
+    double **arena;  /* per device, once packed: a double for each byte */
     double **given;  /* per tensor: values of deploy_interp_set */
 };
 
@@ -173,13 +174,19 @@ deploy_interp_t *deploy_interp_new(const esp_deployment_t *d, uint64_t seed)
     interp->n_devices = d->cluster->n_devices;
     interp->memory = allocate((int64_t)d->n_buffers * interp->n_devices, sizeof *interp->memory);
     interp->given = allocate(d->graph->n_tensors, sizeof *interp->given);
+    interp->arena = allocate(interp->n_devices, sizeof *interp->arena);
+    for (int32_t device = 0; device < interp->n_devices && d->buffer_offset; device++)
+        if (d->device_class[device] != ESP_NONE)
+            interp->arena[device] =
+                allocate(d->class_arena_bytes[d->device_class[device]], sizeof(double));
     for (int32_t b = 0; b < d->n_buffers; b++)
         for (int32_t device = 0; device < interp->n_devices; device++) {
             if (d->buffer_root[b] != b || d->device_class[device] != d->buffer_class[b])
                 continue;
             const esp_i_buffer_t at = shape_of(interp, d->buffer_value[b], device);
             check_room(interp, b, esp_i_buffer_elements(&at));
-            interp->memory[(int64_t)b * interp->n_devices + device] = buffer_alloc(&at);
+            interp->memory[(int64_t)b * interp->n_devices + device] =
+                d->buffer_offset ? interp->arena[device] + d->buffer_offset[b] : buffer_alloc(&at);
         }
     fill(interp, AT_START);
     return interp;
@@ -190,7 +197,11 @@ void deploy_interp_free(deploy_interp_t *interp)
     if (!interp)
         return;
     for (int64_t i = 0; i < (int64_t)interp->d->n_buffers * interp->n_devices; i++)
-        free(interp->memory[i]);
+        if (!interp->d->buffer_offset)
+            free(interp->memory[i]);
+    for (int32_t device = 0; device < interp->n_devices; device++)
+        free(interp->arena[device]);
+    free(interp->arena);
     for (esp_tensor_id_t t = 0; t < interp->graph->n_tensors; t++)
         free(interp->given[t]);
     free(interp->memory);

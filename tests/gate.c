@@ -141,17 +141,26 @@ static void simulate(const gate_t *gate, const esp_deployment_t *deployment)
     }
 }
 
+static void judge(gate_t *gate, const esp_deployment_t *deployment)
+{
+    esp_diag_t diag = {0};
+    test_assert_ok(esp_deployment_check(deployment, &diag), &diag);
+    gate_check_rules(deployment, gate->what);
+    simulate(gate, deployment);
+    run(gate, deployment);
+}
+
 void gate_same_step(gate_t *gate, strategy_t *strategy)
 {
     for (int32_t i = 0; i < GATE_CLUSTERS; i++) {
         const esp_deployment_t *deployment = gate_lower(gate, strategy, i);
+        esp_diag_t diag = {0};
         if (!deployment)
             break;
-        esp_diag_t diag = {0};
-        test_assert_ok(esp_deployment_check(deployment, &diag), &diag);
-        gate_check_rules(deployment, gate->what);
-        simulate(gate, deployment);
-        run(gate, deployment);
+        judge(gate, deployment);
+        test_assert_ok(esp_deployment_pack(gate->lowerer[i], &diag), &diag);
+        assert_non_null(deployment->buffer_offset);
+        judge(gate, deployment);
     }
     strategy_fini(strategy);
 }

@@ -37,7 +37,8 @@ void gate_reference(gate_t *gate, esp_graph_t *reference);
 /* The tensor of that name. */
 esp_tensor_id_t gate_tensor(const esp_graph_t *graph, const char *name);
 
-/* Lowers, checks, simulates and runs on both clusters; releases what the strategy owns. */
+/* Lowers, checks, simulates and runs on both clusters, before and after packing; releases what the
+ * strategy owns. */
 void gate_same_step(gate_t *gate, strategy_t *strategy);
 /* The last deployment of gate_same_step on cluster `i`; until the next lowering. */
 const esp_deployment_t *gate_lower(gate_t *gate, const strategy_t *strategy, int32_t i);
