@@ -184,6 +184,27 @@ static bool moved_index(esp_lowerer_t *lw)
     return true;
 }
 
+/* What the step returns is read when it is over: its memory is nobody else's. */
+static void results_keep(esp_lowerer_t *lw)
+{
+    const esp_deployment_t *d = &lw->d;
+    const esp_graph_t *g = lw->graph;
+    for (int32_t v = 0; v < d->n_values; v++) {
+        int32_t classes =
+            d->mesh_class_offset[d->value_mesh[v] + 1] - d->mesh_class_offset[d->value_mesh[v]];
+        bool result = g->loss != ESP_NONE && g->tensor_root[g->loss] == d->value_tensor[v];
+        for (int32_t i = 0; i < g->n_outputs && !result; i++)
+            result = g->tensor_root[g->output[i]] == d->value_tensor[v];
+        for (int32_t slot = 0; slot < classes && result; slot++) {
+            int32_t root = d->buffer_root[d->value_buffer[v] + slot];
+            if (lw->pack->last[root] == ESP_NONE)
+                continue;
+            lw->pack->first[root] = 0;
+            lw->pack->last[root] = d->n_tasks - 1;
+        }
+    }
+}
+
 static bool lifetimes_find(esp_lowerer_t *lw)
 {
     const esp_deployment_t *d = &lw->d;
@@ -199,6 +220,7 @@ static bool lifetimes_find(esp_lowerer_t *lw)
         for (int32_t w = d->write_offset[t]; w < d->write_offset[t + 1]; w++)
             touch(lw, d->write_buffer[w], t);
     }
+    results_keep(lw);
     return moved_index(lw);
 }
 
