@@ -22,3 +22,7 @@ foreach(esp_source ${esp_bench_sources})
   target_link_libraries(${esp_name} PRIVATE espalier_static)
   add_dependencies(benches ${esp_name})
 endforeach()
+
+# The table of results: on the public headers, as a user's program would be.
+add_executable(results_table EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/results_table/results.c)
+target_link_libraries(results_table PRIVATE espalier_flags espalier m)
