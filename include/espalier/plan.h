@@ -16,8 +16,8 @@
 #ifndef ESPALIER_PLAN_H
 #define ESPALIER_PLAN_H
 
-#include "espalier/deploy.h"
 #include "espalier/sim.h"
+#include "espalier/strategy.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,15 +30,15 @@ extern "C" {
 #define ESP_PLAN_MAX_BYTES (INT64_C(64) << 20)
 
 /*
- * What the search decided for one op group: where it runs and how, and the same for the parameter
- * updates in it, which is its gradient synchronisation (DESIGN: homes). The decisions per op in
- * `strategy` are what counts; where they differ from those of their group (a gradient op that is
- * duplicated, say), the op is an exception to its group.
+ * What the search decided for one op group. The decisions per op in `strategy` are what counts;
+ * where they differ from those of their group (a gradient op that is duplicated, say), the op is an
+ * exception to its group.
  */
 typedef struct esp_plan_group {
     const char *name;
-    int32_t mesh, update_mesh; /* index into strategy.mesh */
-    esp_mode_t mode, update_mode;
+    int32_t mesh; /* index into strategy.mesh; ESP_NONE: its ops were decided one by one */
+    esp_sync_t sync;
+    esp_shares_t shares;
 } esp_plan_group_t;
 
 /* What is predicted for one device. */
