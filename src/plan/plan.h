@@ -27,8 +27,8 @@ esp_status_t esp_i_plan_validate(const esp_plan_t *plan, esp_status_t status,
                                  const esp_allocator_t *alloc, esp_diag_t *diag);
 
 /*
- * `path` as a file in `directory` names it: relative if it lies in it, absolute otherwise. "" stays.
- * *out is in the arena, or `path` itself.
+ * `path` as a file in `directory` names it: relative if it lies in it, absolute otherwise. ""
+ * stays. *out is in the arena, or `path` itself.
  */
 esp_status_t esp_i_plan_path_out(esp_i_arena_t *arena, const char *directory, const char *path,
                                  const char **out, esp_diag_t *diag);
