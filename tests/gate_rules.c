@@ -28,42 +28,97 @@ static void order(const closure_t *c, int32_t a, int32_t b)
     c->reached[b * c->words + a / 64] |= UINT64_C(1) << (a % 64);
 }
 
-/* Whether two tasks share a stream: the compute stream, or the collective stream of a class. */
-static bool share_stream(const esp_deployment_t *d, int32_t a, int32_t b)
+/* Edges by their head: those of task t are [offset[t], offset[t + 1]). */
+typedef struct edges {
+    int32_t *offset, *tail;
+} edges_t;
+
+static edges_t edges_new(int32_t n, int32_t count, const int32_t *before_, const int32_t *after)
 {
-    if (d->task_class[a] != ESP_NONE || d->task_class[b] != ESP_NONE)
-        return d->task_class[a] == d->task_class[b];
-    const int32_t x = d->task_comm[a], y = d->task_comm[b];
-    if (!d->comm_collective[x] || !d->comm_collective[y])
-        return false;
-    for (int32_t i = d->comm_class_offset[x]; i < d->comm_class_offset[x + 1]; i++)
-        for (int32_t j = d->comm_class_offset[y]; j < d->comm_class_offset[y + 1]; j++)
-            if (d->comm_class[i] == d->comm_class[j])
-                return true;
-    return false;
+    edges_t edges = {calloc((size_t)n + 2, sizeof(int32_t)),
+                     calloc((size_t)count + 1, sizeof(int32_t))};
+    assert_non_null(edges.offset);
+    assert_non_null(edges.tail);
+    for (int32_t e = 0; e < count; e++)
+        edges.offset[after[e] + 2]++;
+    for (int32_t t = 0; t < n; t++)
+        edges.offset[t + 2] += edges.offset[t + 1];
+    for (int32_t e = 0; e < count; e++)
+        edges.tail[edges.offset[after[e] + 1]++] = before_[e];
+    return edges;
 }
 
+static void edges_free(edges_t *edges)
+{
+    free(edges->offset);
+    free(edges->tail);
+}
+
+static void order_edges(const closure_t *c, const edges_t *edges, int32_t from_step, int32_t step,
+                        int32_t task)
+{
+    for (int32_t e = edges->offset[task]; e < edges->offset[task + 1]; e++)
+        order(c, from_step * c->n + edges->tail[e], step * c->n + task);
+}
+
+/* After the last task of each stream that the task occupies; last[2 * class + collective]. */
+static void order_streams(const closure_t *c, int32_t *last, int32_t step, int32_t task)
+{
+    const esp_deployment_t *d = c->d;
+    const int32_t comm = d->task_comm[task], node = step * c->n + task;
+    const bool moves = comm != ESP_NONE;
+    if (moves && !d->comm_collective[comm])
+        return;
+    const int32_t begin = moves ? d->comm_class_offset[comm] : 0;
+    const int32_t end = moves ? d->comm_class_offset[comm + 1] : 1;
+    for (int32_t i = begin; i < end; i++) {
+        int32_t *stream = &last[2 * (moves ? d->comm_class[i] : d->task_class[task]) + moves];
+        if (*stream != ESP_NONE)
+            order(c, *stream, node);
+        *stream = node;
+    }
+}
+
+/* All dependencies of a step, with those that packing added. */
+static edges_t step_edges(const esp_deployment_t *d)
+{
+    const int32_t n = d->successor_offset[d->n_tasks] + d->n_extra;
+    int32_t *tail = calloc(2 * (size_t)n + 1, sizeof *tail), *head = tail + n, count = 0;
+    assert_non_null(tail);
+    for (int32_t t = 0; t < d->n_tasks; t++)
+        for (int32_t e = d->successor_offset[t]; e < d->successor_offset[t + 1]; e++) {
+            tail[count] = t;
+            head[count++] = d->successor[e];
+        }
+    for (int32_t e = 0; e < d->n_extra; e++) {
+        tail[count] = d->extra_before[e];
+        head[count++] = d->extra_after[e];
+    }
+    const edges_t edges = edges_new(d->n_tasks, count, tail, head);
+    free(tail);
+    return edges;
+}
+
+/* In the global order: what comes before a task is complete when it is reached. */
 static void order_all(const closure_t *c)
 {
     const esp_deployment_t *d = c->d;
-    for (int32_t i = 0; i < 2 * c->n; i++) { /* in the global order: predecessors are complete */
-        const int32_t step = i / c->n, task = d->order[i % c->n], node = step * c->n + task;
-        for (int32_t j = 0; j < i; j++) {
-            const int32_t other = d->order[j % c->n];
-            if (share_stream(d, other, task))
-                order(c, j / c->n * c->n + other, node);
-        }
-        for (int32_t e = 0; e < d->n_cross && step == 1; e++)
-            if (d->cross_after[e] == task)
-                order(c, d->cross_before[e], node);
-        for (int32_t e = 0; e < d->n_extra; e++)
-            if (d->extra_after[e] == task)
-                order(c, step * c->n + d->extra_before[e], node);
-        for (int32_t other = 0; other < c->n; other++)
-            for (int32_t e = d->successor_offset[other]; e < d->successor_offset[other + 1]; e++)
-                if (d->successor[e] == task)
-                    order(c, step * c->n + other, node);
+    edges_t within = step_edges(d);
+    edges_t across = edges_new(c->n, d->n_cross, d->cross_before, d->cross_after);
+    int32_t *last = calloc(2 * (size_t)d->n_classes + 1, sizeof *last);
+    assert_non_null(last);
+    for (int32_t i = 0; i < 2 * d->n_classes; i++)
+        last[i] = ESP_NONE;
+    for (int32_t i = 0; i < 2 * c->n; i++) {
+        const int32_t step = i / c->n, task = d->order[i % c->n];
+        order_streams(c, last, step, task);
+        order_edges(c, &within, step, step, task);
+        if (step == 1)
+            order_edges(c, &across, 0, 1, task);
     }
+    free(last);
+    edges_free(&across);
+    edges_free(&within);
 }
 
 /*
