@@ -14,6 +14,10 @@ static int run(const cli_args_t *args)
     esp_status_t status = esp_cluster_load(args->operand, NULL, &cluster, &diag);
     if (status != ESP_OK)
         return cli_fail(status, &diag);
+    if (args->quiet && !args->dot && !args->dump && !args->json) {
+        esp_cluster_destroy(cluster);
+        return CLI_DONE;
+    }
     if (args->dot)
         status = esp_cluster_dot(cluster, NULL, &text, &diag);
     else if (args->dump)

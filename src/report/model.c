@@ -231,7 +231,8 @@ static void put_text(const esp_report_model_args_t *subject, const esp_i_model_f
     esp_i_text_add(text, "\n");
     put_batch(facts, verbose, text);
     if (verbose) {
-        put_weight_names(facts->graph, ESP_ROLE_PARAMETER, "trained parameters", text);
+        put_weight_names(facts->graph, ESP_ROLE_PARAMETER,
+                         subject->step != NULL ? "trained parameters" : "parameters", text);
         put_weight_names(facts->graph, ESP_ROLE_FROZEN, "frozen weights", text);
     }
 }

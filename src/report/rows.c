@@ -184,21 +184,16 @@ void esp_i_put_heading(const char *model, const esp_cost_t *cost, esp_link_mode_
 void esp_i_put_effort(const esp_report_search_args_t *subject, esp_i_text_t *text)
 {
     const esp_search_result_t *result = subject->result;
-    char bound[32], line[512];
-    size_t length = 0;
+    char bound[32];
     esp_i_format_ns(result->lower_bound_ns, bound);
-    line[0] = '\0';
     if (result->lower_bound_ns > 0)
-        length += (size_t)snprintf(line, sizeof line, "no deployment takes less than %s", bound);
+        esp_i_text_addf(text, "no deployment takes less than %s", bound);
     if (result->lower_bound_ns > 0 && result->best.outcome.feasible)
-        length += (size_t)snprintf(
-            line + length, sizeof line - length, "; the best takes %.2f x that",
-            (double)result->best.outcome.step_time_ns / (double)result->lower_bound_ns);
-    (void)snprintf(line + length, sizeof line - length,
-                   "%s%lld strategies evaluated in %.3g s, seed %llu", length > 0 ? "; " : "",
-                   (long long)result->evaluations, result->search_time_s,
-                   (unsigned long long)subject->opts->seed);
-    esp_i_report_wrap(text, 2, line);
+        esp_i_text_addf(text, "; the best takes %.2f x that",
+                        (double)result->best.outcome.step_time_ns / (double)result->lower_bound_ns);
+    esp_i_text_addf(text, "%s%lld strategies evaluated in %.3g s, seed %llu\n",
+                    result->lower_bound_ns > 0 ? "\n" : "", (long long)result->evaluations,
+                    result->search_time_s, (unsigned long long)subject->opts->seed);
 }
 
 /* ---- JSON --------------------------------------------------------------------------------- */
