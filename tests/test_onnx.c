@@ -160,6 +160,30 @@ static void test_rebind_reshape(void **state)
     }
 }
 
+/* Sequence first with a batch of 1: what the target does to its right says which side takes it. */
+static void test_rebind_between_axes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dims, *rank, *target, *result;
+    } cases[] = {
+        {"4 1 8", "2", "4 8", "24 8"},        {"4 1 8", "3", "4 2 4", "4 12 4"},
+        {"4 1 8", "4", "4 1 2 4", "4 6 2 4"}, {"4 2 8", "3", "4 4 4", "4 12 4"},
+        {"4 2 8", "2", "8 8", "24 8"},        {"4 1 8", "3", "2 2 8", "2 12 8"},
+    };
+    esp_onnx_opts_t opts = with_batch(6);
+    opts.batch_dim = "x=1";
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        esp_graph_t *graph = reshaped(cases[c].dims, cases[c].rank, cases[c].target, &opts);
+        assert_output(graph, cases[c].result);
+        esp_graph_destroy(graph);
+    }
+    opts.batch = 1; /* down to 1: the batch still has its own axis */
+    esp_graph_t *graph = reshaped("4 2 8", "4", "4 2 2 4", &opts);
+    assert_output(graph, "4 1 2 4");
+    esp_graph_destroy(graph);
+}
+
 /* Without an identity there is nothing to go by, however equal the extents are. */
 static void test_rebind_goes_by_identity(void **state)
 {
@@ -487,6 +511,7 @@ int main(void)
         cmocka_unit_test(test_batch_dim_option),
         cmocka_unit_test(test_open_dimension_has_a_name),
         cmocka_unit_test(test_rebind_reshape),
+        cmocka_unit_test(test_rebind_between_axes),
         cmocka_unit_test(test_rebind_goes_by_identity),
         cmocka_unit_test(test_rebind_computed_target),
         cmocka_unit_test(test_rebind_slice_and_token),

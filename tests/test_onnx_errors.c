@@ -2,6 +2,7 @@
 #include "onnx_writer.h"
 #include "support.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -295,6 +296,66 @@ static void test_endless_function(void **state)
     assert_model_fails(&m, ESP_ERR_LIMIT, "nested more than");
 }
 
+typedef struct peak {
+    size_t now, most;
+} peak_t;
+
+static void *peak_alloc(void *context, size_t bytes)
+{
+    peak_t *peak = context;
+    size_t *block = malloc(bytes + sizeof(max_align_t));
+    if (block == NULL)
+        return NULL;
+    *block = bytes;
+    peak->now += bytes;
+    peak->most = peak->now > peak->most ? peak->now : peak->most;
+    return (char *)block + sizeof(max_align_t);
+}
+
+static void peak_release(void *context, void *memory)
+{
+    peak_t *peak = context;
+    if (memory == NULL)
+        return;
+    size_t *block = (size_t *)(void *)((char *)memory - sizeof(max_align_t));
+    peak->now -= *block;
+    free(block);
+}
+
+/* However small the parts of a file are, memory stays within a fixed multiple of it. */
+static void test_memory_is_proportional(void **state)
+{
+    (void)state;
+    enum { PARTS = 40000, MULTIPLE = 48 };
+    for (int32_t kind = 0; kind < 3; kind++) {
+        onnx_model_t m = one_node("Relu", "x", "");
+        for (int32_t k = 0; k < PARTS; k++) {
+            char name[16];
+            snprintf(name, sizeof name, "%x", (unsigned)k);
+            message_t part = {0};
+            if (kind == 0) /* an initializer */
+                part = om_tensor(name, OM_INT64, "", NULL);
+            else if (kind == 1) /* a node that nobody needs */
+                part = om_node_message("A", "", name, "");
+            if (kind == 2) /* nothing at all */
+                message_raw(&part, "", 0);
+            message_part(&m.graph, kind == 0 ? 5 : 1, &part);
+        }
+        peak_t peak = {0};
+        const esp_allocator_t alloc = {&peak, peak_alloc, peak_release};
+        message_t file = om_finish(&m);
+        esp_graph_t *graph = NULL;
+        esp_status_t status = esp_onnx_parse(file.data, file.length, NULL, &alloc, &graph, NULL);
+        assert_int_equal(status, kind == 2 ? ESP_ERR_INVALID : ESP_OK);
+        if (peak.most > MULTIPLE * file.length)
+            fail_msg("kind %d: %zu bytes for a file of %zu", (int)kind, peak.most, file.length);
+        esp_graph_destroy(graph);
+        assert_int_equal(peak.now, 0);
+        message_free(&file);
+        om_free(&m);
+    }
+}
+
 /* Messages inside messages, a million deep: they are skipped, not followed. */
 static void test_deep_nesting(void **state)
 {
@@ -407,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_endless_function),
+        cmocka_unit_test(test_memory_is_proportional),
         cmocka_unit_test(test_deep_nesting),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_memory_runs_out),

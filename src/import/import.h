@@ -48,6 +48,7 @@ typedef struct esp_i_value {
     int32_t rank;
     int32_t log_axis;           /* with log_of */
     bool external, initializer; /* of the literal: its data is elsewhere; it has a name */
+    uint8_t stretched;          /* bit per axis that an Expand made out of 1 */
     esp_tensor_id_t tensor;     /* in the builder; ESP_NONE until something reads it */
     int64_t dims[ESP_MAX_RANK];
     const char *name;           /* in the file, or derived from it */
@@ -236,11 +237,11 @@ esp_status_t esp_i_im_track_set(esp_i_import_t *im, esp_tensor_id_t tensor, esp_
 /* dims of v at the other batch. */
 void esp_i_im_track_file_dims(const esp_i_import_t *im, const esp_i_value_t *v, int64_t *dims_out);
 /*
- * `target` is a shape of v at the batch of the file. Multiplies the axis that takes the batch;
- * false: the batch does not lie within one axis.
+ * `target` is a shape of v at the batch of the file. Multiplies the axis that takes the batch and
+ * says where it is then; false: the batch does not lie within one axis.
  */
 bool esp_i_im_track_rebind(const esp_i_import_t *im, const esp_i_value_t *v, int32_t rank,
-                           int64_t *target);
+                           int64_t *target, esp_i_track_t *track_out);
 
 /* ---- composing core kinds (compose.c) -------------------------------------------------------- */
 

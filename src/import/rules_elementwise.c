@@ -42,6 +42,27 @@ static esp_status_t same_dtype(esp_i_node_t *node, int32_t from)
     return ESP_OK;
 }
 
+/*
+ * An operand that an Expand stretched to the batch of the file, beside one that carries the new
+ * batch: one row of it is enough, it stretches again here.
+ */
+static esp_status_t shrink_frozen(esp_i_node_t *node)
+{
+    for (int32_t c = 0; c < node->n_in && node->im->file_batch > 0; c++) {
+        esp_i_track_t track = esp_i_im_track_of(node->im, node->in[c]);
+        if (track.axis == ESP_NONE || track.before * track.after != 1)
+            continue;
+        for (int32_t k = 0; k < node->n_in; k++) {
+            int32_t own = track.axis + node->in[k]->rank - node->in[c]->rank;
+            if (own >= 0 && node->in[k]->stretched >> own & 1 &&
+                node->in[k]->dims[own] == node->im->file_batch)
+                ESP_TRY(esp_i_im_slice(node, node->in[k], own, 0, 1, 1, &node->in[k]));
+        }
+        break;
+    }
+    return ESP_OK;
+}
+
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
 /* x op c -> alpha * x + beta; false: not a case of it. */
@@ -99,6 +120,7 @@ esp_status_t esp_i_rule_binary(esp_i_node_t *node)
     if (code == ESP_ELT_POW && node->in[0]->dtype != node->in[1]->dtype)
         ESP_TRY(esp_i_im_cast(node, node->in[1], node->in[0]->dtype, &node->in[1]));
     ESP_TRY(same_dtype(node, 0));
+    ESP_TRY(shrink_frozen(node));
     ESP_TRY(with_number(node, code, &node->out[0]));
     if (node->out[0] != NULL)
         return ESP_OK;
@@ -308,6 +330,7 @@ esp_status_t esp_i_rule_where(esp_i_node_t *node)
         return esp_i_fail(node->diag, ESP_ERR_INVALID, "the condition is of type %s, not bool",
                           esp_dtype_name(node->in[0]->dtype));
     ESP_TRY(same_dtype(node, 1));
+    ESP_TRY(shrink_frozen(node));
     not_weights(node);
     return esp_i_im_elt(node, ESP_ELT_WHERE, 0, 0, 3, node->in, &node->out[0]);
 }

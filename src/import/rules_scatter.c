@@ -76,6 +76,10 @@ static esp_status_t replace_box(esp_i_node_t *node, esp_i_value_t *x, int32_t m,
             return esp_i_fail(node->diag, ESP_ERR_INVALID, "axis %d: rows %lld to %lld of %lld", d,
                               (long long)start[d], (long long)(start[d] + count[d]),
                               (long long)x->dims[d]);
+        if (node->im->file_batch > 0 && count[d] != x->dims[d] &&
+            esp_i_im_track_of(node->im, x).axis == d)
+            return esp_i_fail(node->diag, ESP_ERR_UNSUPPORTED,
+                              "an assignment to rows of the batch cannot take another batch");
         last = count[d] != x->dims[d] ? d : last;
         box[d] = count[d];
     }

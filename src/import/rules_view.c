@@ -37,7 +37,7 @@ static bool resolve_target(int32_t x_rank, const int64_t *x_dims, bool allow_zer
 
 /* The target frozen at export, moved to the batch of this import. */
 static bool rebind_target(esp_i_node_t *node, const esp_i_konst_t *frozen, bool allow_zero,
-                          int64_t *target)
+                          int64_t *target, esp_i_track_t *track)
 {
     int64_t file_dims[ESP_MAX_RANK];
     const esp_i_value_t *x = node->in[0];
@@ -45,7 +45,7 @@ static bool rebind_target(esp_i_node_t *node, const esp_i_konst_t *frozen, bool 
     memcpy(target, frozen->i, (size_t)rank * sizeof *target);
     esp_i_im_track_file_dims(node->im, x, file_dims);
     return resolve_target(x->rank, file_dims, allow_zero, rank, target) &&
-           esp_i_im_track_rebind(node->im, x, rank, target);
+           esp_i_im_track_rebind(node->im, x, rank, target, track);
 }
 
 static bool has_hole(const esp_i_konst_t *k)
@@ -88,18 +88,21 @@ esp_status_t esp_i_rule_reshape(esp_i_node_t *node)
     node->batch_ints = false; /* the values themselves do not depend on the target */
     memcpy(asked, target, sizeof asked);
     esp_i_value_t *x = node->in[0];
-    bool fits;
-    if (must_rebind(node))
-        fits = rebind_target(node, node->in[1]->baked, allow_zero != 0, target);
-    else
-        fits = resolve_target(x->rank, x->dims, allow_zero != 0, rank, target);
-    if (!fits && node->im->file_batch > 0 && node->in[1]->baked != NULL) {
+    esp_i_track_t track = {ESP_NONE, 1, 1};
+    bool rebind = must_rebind(node);
+    bool fits = rebind ? rebind_target(node, node->in[1]->baked, allow_zero != 0, target, &track)
+                       : resolve_target(x->rank, x->dims, allow_zero != 0, rank, target);
+    if (!fits && rebind) {
+        rebind = false;
         memcpy(target, asked, sizeof target);
         fits = resolve_target(x->rank, x->dims, allow_zero != 0, rank, target);
     }
     if (!fits)
         return bad_target(node, rank, asked);
-    return esp_i_im_reshape(node, x, rank, target, &node->out[0]);
+    ESP_TRY(esp_i_im_reshape(node, x, rank, target, &node->out[0]));
+    if (rebind && node->out[0] != x && node->out[0]->tensor != ESP_NONE)
+        return esp_i_im_track_set(node->im, node->out[0]->tensor, track);
+    return ESP_OK;
 }
 
 esp_status_t esp_i_rule_flatten(esp_i_node_t *node)
@@ -187,6 +190,7 @@ esp_status_t esp_i_rule_expand(esp_i_node_t *node)
     ESP_TRY(esp_i_im_input_ints(node, 1, ESP_MAX_RANK, target, &count));
     esp_i_value_t *x = node->in[0];
     int32_t rank = count > x->rank ? count : x->rank;
+    uint32_t stretched = 0;
     esp_i_track_t track = esp_i_im_track_of(node->im, x);
     for (int32_t d = 0; d < rank; d++) {
         int32_t own = d - (rank - x->rank), asked = d - (rank - count);
@@ -200,8 +204,12 @@ esp_status_t esp_i_rule_expand(esp_i_node_t *node)
         if (wanted < 0)
             return esp_i_fail(node->diag, ESP_ERR_INVALID, "axis %d: negative extent", d);
         dims[d] = extent == 1 ? wanted : extent;
+        stretched |= extent == 1 && wanted != 1 ? 1u << d : 0;
     }
-    return esp_i_im_expand(node, x, rank, dims, &node->out[0]);
+    ESP_TRY(esp_i_im_expand(node, x, rank, dims, &node->out[0]));
+    if (node->out[0] != x)
+        node->out[0]->stretched = (uint8_t)stretched;
+    return ESP_OK;
 }
 
 /* Axis by axis: [outer, 1, rest] stretched to [outer, repeats, rest]. */
@@ -235,20 +243,24 @@ esp_status_t esp_i_rule_tile(esp_i_node_t *node)
 /* ---- joins and splits ------------------------------------------------------------------------ */
 
 /*
- * A constant row that was exported with the batch of the file (a class token expanded to [1, ..])
- * beside inputs that carry the batch: it is stretched with them.
+ * A row that was exported with the batch of the file (a class token expanded to [b, ..]) beside
+ * inputs that carry the batch: it is stretched with them.
  */
 static esp_status_t stretch_frozen(esp_i_node_t *node, int32_t axis, esp_i_value_t **list)
 {
+    int64_t dims[ESP_MAX_RANK], file_batch = node->im->file_batch;
     esp_i_track_t track = {ESP_NONE, 1, 1};
     for (int32_t k = 0; k < node->n_in && track.axis == ESP_NONE; k++)
         track = esp_i_im_track_of(node->im, list[k]);
-    if (node->im->file_batch != 1 || track.axis == ESP_NONE || track.axis == axis)
+    if (file_batch == 0 || track.axis == ESP_NONE || track.axis == axis ||
+        track.before * track.after != 1)
         return ESP_OK;
     for (int32_t k = 0; k < node->n_in; k++) {
-        int64_t dims[ESP_MAX_RANK];
-        if (list[k]->dims[track.axis] != 1 || track.before * track.after != 1)
+        bool row = file_batch == 1 || list[k]->stretched >> track.axis & 1;
+        if (!row || list[k]->dims[track.axis] != file_batch ||
+            esp_i_im_track_of(node->im, list[k]).axis != ESP_NONE)
             continue;
+        ESP_TRY(esp_i_im_slice(node, list[k], track.axis, 0, 1, 1, &list[k]));
         memcpy(dims, list[k]->dims, sizeof dims);
         dims[track.axis] = node->im->batch;
         ESP_TRY(esp_i_im_expand(node, list[k], list[k]->rank, dims, &list[k]));

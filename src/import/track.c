@@ -150,28 +150,61 @@ esp_i_track_t esp_i_im_track_op(const esp_i_import_t *im, esp_op_kind_t kind,
     return nowhere;
 }
 
-bool esp_i_im_track_rebind(const esp_i_import_t *im, const esp_i_value_t *v, int32_t rank,
-                           int64_t *target)
+/* Axes longer than 1 in dims[from, rank), and the part `after` of the axis before them. */
+static int32_t parts_after(int32_t rank, const int64_t *dims, int32_t from, int64_t after)
 {
-    esp_i_track_t track = esp_i_im_track_of(im, v);
-    if (track.axis == ESP_NONE)
-        return true;
-    int64_t inner = inner_of(v, track), batch = im->file_batch, stride = 1;
-    /* An axis that is the batch and nothing else, at the right place; the leftmost. */
-    int32_t best = ESP_NONE;
+    int32_t parts = after > 1;
+    for (int32_t d = from; d < rank; d++)
+        parts += dims[d] > 1;
+    return parts;
+}
+
+/*
+ * The axis of a target at the file's batch that takes the batch, which lies before `inner`
+ * elements. Where the file's batch is 1 the axes on both sides may take it: [s, b, h] to [s, h]
+ * merges it to the left, as [s b, h]; to [s, heads, d], where the right is split, to the right, as
+ * [s, b heads, d].
+ */
+static int32_t batch_axis(int32_t rank, const int64_t *target, int64_t batch, int64_t inner,
+                          int32_t parts_before)
+{
+    int32_t exact = ESP_NONE, left = ESP_NONE, right = ESP_NONE;
+    int64_t stride = 1;
     for (int32_t d = rank - 1; d >= 0; stride *= target[d], d--) {
         if (target[d] == 0)
-            return true;
+            return ESP_NONE;
         if (stride == inner && target[d] == batch)
-            best = d;
+            exact = d;
+        if (inner % stride != 0 || target[d] % (inner / stride) != 0 ||
+            target[d] / (inner / stride) % batch != 0)
+            continue;
+        if (stride == inner && target[d] != batch)
+            left = d;
+        else if (stride < inner)
+            right = d;
     }
-    if (best == ESP_NONE) { /* else an axis that holds all of it together with something else */
-        stride = 1;
-        for (int32_t d = rank - 1; d >= 0; stride *= target[d], d--) {
-            int64_t after = inner / stride;
-            if (inner % stride == 0 && target[d] % after == 0 && target[d] / after % batch == 0)
-                best = d;
-        }
-    }
-    return best != ESP_NONE && esp_i_mul_i64(target[best] / batch, im->batch, &target[best]);
+    if (exact != ESP_NONE)
+        return exact;
+    if (left == ESP_NONE || right == ESP_NONE)
+        return left == ESP_NONE ? right : left;
+    return parts_after(rank, target, right, 1) > parts_before ? right : left;
+}
+
+bool esp_i_im_track_rebind(const esp_i_import_t *im, const esp_i_value_t *v, int32_t rank,
+                           int64_t *target, esp_i_track_t *track_out)
+{
+    esp_i_track_t track = esp_i_im_track_of(im, v);
+    *track_out = nowhere;
+    if (track.axis == ESP_NONE || esp_i_im_extent(v, 0, v->rank) == 0)
+        return true;
+    int64_t inner = inner_of(v, track), stride = 1;
+    int32_t parts = parts_after(v->rank, v->dims, track.axis + 1, track.after);
+    int32_t axis = batch_axis(rank, target, im->file_batch, inner, parts);
+    if (axis == ESP_NONE)
+        return false;
+    for (int32_t d = axis + 1; d < rank; d++)
+        stride *= target[d];
+    int64_t after = inner / stride;
+    *track_out = (esp_i_track_t){axis, target[axis] / after / im->file_batch, after};
+    return esp_i_mul_i64(target[axis] / im->file_batch, im->batch, &target[axis]);
 }
