@@ -428,6 +428,36 @@ esp_graph_t *model_penalty(int64_t batch, const esp_training_opts_t *opts)
     return net_train(&net, net_binary(&net, ESP_ELT_ADD, y, norm), opts);
 }
 
+esp_graph_t *model_per_sample(int64_t batch, const esp_training_opts_t *opts)
+{
+    net_t net;
+    net_init(&net, "per_sample");
+    esp_tensor_id_t x = net_input(&net, "x", ESP_DTYPE_F32, 2, NET_DIMS(batch, 4), 0);
+    const esp_tensor_id_t p = net_param(&net, "p", 2, NET_DIMS(batch, 1));
+    const esp_tensor_id_t c = net_param(&net, "c", 2, NET_DIMS(batch, batch));
+    x = net_dense(&net, "dense", net_binary(&net, ESP_ELT_MUL, x, p), batch);
+    const esp_tensor_id_t turned = net_transpose(&net, x, 2, NET_DIMS(1, 0));
+    const esp_tensor_id_t rows = net_unary(&net, ESP_ELT_TANH, net_binary(&net, ESP_ELT_MUL, x, c));
+    const esp_tensor_id_t columns =
+        net_unary(&net, ESP_ELT_SIGMOID, net_binary(&net, ESP_ELT_ADD, turned, c));
+    return net_train(&net,
+                     net_binary(&net, ESP_ELT_ADD, net_reduce(&net, ESP_REDUCE_SUM, rows, 2),
+                                net_reduce(&net, ESP_REDUCE_SUM, columns, 1)),
+                     opts);
+}
+
+esp_graph_t *model_offset(int64_t batch, const esp_training_opts_t *opts)
+{
+    net_t net;
+    net_init(&net, "offset");
+    const esp_tensor_id_t x = net_input(&net, "x", ESP_DTYPE_F32, 2, NET_DIMS(batch, 4), 0);
+    const esp_tensor_id_t y = net_unary(&net, ESP_ELT_TANH, net_dense(&net, "dense", x, 3));
+    const esp_tensor_id_t loss =
+        affine(&net, net_reduce(&net, ESP_REDUCE_SUMSQ, y, 3), 1.0 / (double)batch);
+    return net_train(
+        &net, net_binary(&net, ESP_ELT_ADD, loss, net_reduce(&net, ESP_REDUCE_MAX, x, 3)), opts);
+}
+
 /* ---- random models ----------------------------------------------------------------------- */
 
 typedef struct pool_of {

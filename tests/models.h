@@ -68,6 +68,11 @@ esp_graph_t *model_transformer(int64_t batch, int32_t layers, double dropout,
                                const esp_training_opts_t *opts);
 /* The loss is a scalar of the model's own: mean square plus 0.1 times the squared norm of w. */
 esp_graph_t *model_penalty(int64_t batch, const esp_training_opts_t *opts);
+/* Parameters with an axis as long as the batch, which ops on samples split: p[b, 1], and c[b, b] by
+ * rows and by columns. */
+esp_graph_t *model_per_sample(int64_t batch, const esp_training_opts_t *opts);
+/* A loss to which the largest element of an input is added: no op splits that. */
+esp_graph_t *model_offset(int64_t batch, const esp_training_opts_t *opts);
 /* Dense layers, activations, normalisations, sums and uses of the same weight, drawn by seed. */
 esp_graph_t *model_random(uint64_t seed, int64_t batch, const esp_training_opts_t *opts);
 

@@ -157,6 +157,19 @@ static void test_transformer(void **state)
     gate_fini(&gate);
 }
 
+/* One tensor in several splits: by rows, by columns, by shares of the batch, evenly. */
+static void test_per_sample_parameters(void **state)
+{
+    (void)state;
+    const esp_training_opts_t opts = train_with(ESP_LOSS_MSE, ESP_OPTIMIZER_ADAM);
+    gate_t gate;
+    gate_init(&gate, model_per_sample(6, &opts));
+    gate.steps = 4;
+    data_parallel(&gate);
+    homes(&gate);
+    gate_fini(&gate);
+}
+
 /* ---- homes ------------------------------------------------------------------------------- */
 
 static void test_optimizers(void **state)
@@ -228,12 +241,19 @@ static void test_duplicated_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_single_device), cmocka_unit_test(test_unequal_shares),
-        cmocka_unit_test(test_zero_share),    cmocka_unit_test(test_masked_mean),
-        cmocka_unit_test(test_tied_weight),   cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_merged_batch),  cmocka_unit_test(test_transformer),
-        cmocka_unit_test(test_optimizers),    cmocka_unit_test(test_clipping),
-        cmocka_unit_test(test_buckets),       cmocka_unit_test(test_duplicated_gradient),
+        cmocka_unit_test(test_single_device),
+        cmocka_unit_test(test_unequal_shares),
+        cmocka_unit_test(test_zero_share),
+        cmocka_unit_test(test_masked_mean),
+        cmocka_unit_test(test_tied_weight),
+        cmocka_unit_test(test_per_sample_parameters),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_merged_batch),
+        cmocka_unit_test(test_transformer),
+        cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_clipping),
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_duplicated_gradient),
     };
     return cmocka_run_group_tests_name("deploy", tests, NULL, NULL);
 }

@@ -88,6 +88,17 @@ static void test_stages_of_a_transformer(void **state)
     gate_fini(&gate);
 }
 
+static void test_stages_of_per_sample_parameters(void **state)
+{
+    (void)state;
+    const esp_training_opts_t opts = train_with(ESP_LOSS_MSE, ESP_OPTIMIZER_ADAM);
+    gate_t gate;
+    gate_init(&gate, model_per_sample(5, &opts));
+    gate.steps = 3;
+    all_stages(&gate);
+    gate_fini(&gate);
+}
+
 /* ---- branches ---------------------------------------------------------------------------- */
 
 static void branches(gate_t *gate, const spec_t *left, const spec_t *right, const spec_t *sum,
@@ -160,6 +171,7 @@ int main(void)
         cmocka_unit_test(test_stages),
         cmocka_unit_test(test_stages_of_sequences),
         cmocka_unit_test(test_stages_of_a_transformer),
+        cmocka_unit_test(test_stages_of_per_sample_parameters),
         cmocka_unit_test(test_partials_of_two_meshes),
         cmocka_unit_test(test_shared_addends),
     };

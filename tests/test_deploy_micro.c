@@ -94,6 +94,7 @@ static void test_penalty(void **state)
     (void)state;
     const esp_training_opts_t opts = train_with(ESP_LOSS_OUTPUT, ESP_OPTIMIZER_SGD);
     check(model_penalty(8, &opts));
+    check(model_offset(8, &opts));
 }
 
 static void test_transformer(void **state)
@@ -134,6 +135,14 @@ static void test_coupled(void **state)
                       ESP_ERR_ARGUMENT, "do not divide");
     strategy.strategy.micro_batches = 1;
     gate_same_step(&gate, &strategy);
+    gate_fini(&gate);
+    /* rows of a parameter would have to change from one micro-batch to the next */
+    gate_init(&gate, model_per_sample(6, &opts));
+    strategy_data_parallel(&strategy, gate.graph, 2, NULL);
+    strategy.strategy.micro_batches = 2;
+    test_assert_fails(esp_lower(gate.lowerer[0], &strategy.strategy, &deployment, &diag), &diag,
+                      ESP_ERR_ARGUMENT, "couples the samples");
+    strategy_fini(&strategy);
     gate_fini(&gate);
 }
 

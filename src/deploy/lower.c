@@ -393,6 +393,21 @@ static esp_status_t lower_op(esp_lowerer_t *lw, esp_op_id_t op, esp_diag_t *diag
  * --------------------------------------------------------------------------------------------------
  */
 
+/* How the op that makes a next version splits its inputs; NULL: it computes the whole. */
+static const esp_i_operand_t *split_operands(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh,
+                                             esp_share_t *share_out)
+{
+    esp_mode_t mode = (esp_mode_t)lw->strategy->op_mode[op];
+    *share_out = mode == ESP_MODE_SHARD ? ESP_SHARE_EVEN : ESP_SHARE_BATCH;
+    if (mode == ESP_MODE_SHARD && can_shard(lw, op, mesh)) {
+        shard_operands(lw, op, lw->shard_scratch);
+        return lw->shard_scratch;
+    }
+    if (mode == ESP_MODE_BATCH && lw->graph->op_batch[op].dim != ESP_NONE)
+        return lw->facts.in + lw->graph->input_offset[op];
+    return NULL;
+}
+
 /* A parameter and its state live where and as their update computes them. */
 static esp_status_t homes_make(esp_lowerer_t *lw, esp_diag_t *diag)
 {
@@ -404,15 +419,14 @@ static esp_status_t homes_make(esp_lowerer_t *lw, esp_diag_t *diag)
         esp_i_want_t home = {t, mesh, ESP_FORM_REPLICATED, ESP_SHARE_BATCH, no_view};
         if (!esp_i_reserve(lw, 1, 1, 1))
             return esp_i_nomem(diag);
-        if (lw->strategy->op_mode[op] == ESP_MODE_SHARD && can_shard(lw, op, mesh)) {
-            shard_operands(lw, op, lw->shard_scratch);
-            for (int32_t k = 0; k < g->input_offset[op + 1] - g->input_offset[op]; k++)
-                if (lw->shard_scratch[k].root == t && lw->shard_scratch[k].bind == ESP_BIND_CARRY) {
-                    home.form = ESP_FORM_SPLIT;
-                    home.share = ESP_SHARE_EVEN;
-                    home.view = lw->shard_scratch[k].view;
-                }
-        }
+        esp_share_t share;
+        const esp_i_operand_t *in = split_operands(lw, op, mesh, &share);
+        for (int32_t k = 0; in && k < g->input_offset[op + 1] - g->input_offset[op]; k++)
+            if (in[k].root == t && in[k].bind == ESP_BIND_CARRY) {
+                home.form = ESP_FORM_SPLIT;
+                home.share = share;
+                home.view = in[k].view;
+            }
         int32_t value = output_new(lw, t, mesh, home.form, home.share, home.view);
         for (int32_t b = lw->values.buffer[value]; b < lw->buffers.n; b++)
             lw->buffers.resident[b] = 1;
