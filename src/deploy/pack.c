@@ -23,7 +23,6 @@ static bool resize_tasks(esp_lowerer_t *lw, int64_t n)
     return esp_i_resize(alloc, &p->ready_ns, 0, n, sizeof(int64_t)) &&
            esp_i_resize(alloc, &p->latest_ns, 0, n, sizeof(int64_t)) &&
            esp_i_resize(alloc, &p->task_scratch, 0, n, sizeof(int64_t)) &&
-           esp_i_resize(alloc, &p->release, 0, n, sizeof(int32_t)) &&
            esp_i_resize(alloc, &p->known, 0, n, sizeof(esp_i_known_t)) &&
            esp_i_resize(alloc, &p->fresh, 0, n + 1, sizeof(int32_t));
 }
@@ -42,7 +41,8 @@ static bool pack_grow(esp_lowerer_t *lw)
         p->task_capacity = (int32_t)(2 * tasks);
     }
     if (slots > p->slot_capacity) {
-        if (!esp_i_resize(alloc, &p->comm_scratch, 0, 2 * slots, sizeof(int64_t)))
+        if (!esp_i_resize(alloc, &p->comm_scratch, 0, 2 * slots, sizeof(int64_t)) ||
+            !esp_i_resize(alloc, &p->release, 0, 2 * slots, sizeof(int32_t)))
             return false;
         p->slot_capacity = (int32_t)(2 * slots);
     }
@@ -85,7 +85,7 @@ void esp_i_pack_destroy(esp_lowerer_t *lw)
 static void schedule(esp_lowerer_t *lw, int64_t *stream_ns)
 {
     const esp_deployment_t *d = &lw->d;
-    int64_t *ready = lw->pack->ready_ns, latest = 0;
+    int64_t *ready = lw->pack->ready_ns;
     memset(ready, 0, (size_t)d->n_tasks * sizeof *ready);
     memset(stream_ns, 0, 2 * (size_t)d->n_classes * sizeof *stream_ns);
     for (int32_t p = 0; p < d->n_tasks; p++) {
@@ -104,40 +104,75 @@ static void schedule(esp_lowerer_t *lw, int64_t *stream_ns)
             stream_ns[2 * d->comm_class[i] + 1] = done;
         for (int32_t s = d->successor_offset[t]; s < d->successor_offset[t + 1]; s++)
             ready[d->successor[s]] = esp_i_max_i64(ready[d->successor[s]], done);
-        lw->pack->latest_ns[p] = latest = esp_i_max_i64(latest, ready[t]);
     }
 }
 
-/* The given start times instead. */
-static void schedule_take(esp_lowerer_t *lw, const int64_t *start_ns)
+/* Latest start of a compute task of the class up to each position. Returns its first start. Classes
+ * are not in step with one another, and a movement may have waited for links long after its
+ * position: only the compute stream of the class tells when its memory is wanted. */
+static int64_t latest_find(esp_lowerer_t *lw, int32_t class_)
 {
     const esp_deployment_t *d = &lw->d;
-    int64_t latest = INT64_MIN;
-    memcpy(lw->pack->ready_ns, start_ns, (size_t)d->n_tasks * sizeof *start_ns);
-    for (int32_t p = 0; p < d->n_tasks; p++)
-        lw->pack->latest_ns[p] = latest = esp_i_max_i64(latest, start_ns[d->order[p]]);
+    int64_t latest = INT64_MIN, first = INT64_MAX;
+    for (int32_t p = 0; p < d->n_tasks; p++) {
+        if (d->task_class[d->order[p]] == class_) {
+            latest = esp_i_max_i64(latest, lw->pack->ready_ns[d->order[p]]);
+            first = esp_i_min_i64(first, latest);
+        }
+        lw->pack->latest_ns[p] = latest;
+    }
+    return first == INT64_MAX ? 0 : first;
 }
 
-/* The last position at which each task may still run: its own, or for a movement the last before
- * something starts after its end. Beyond the last position: it is still on its way when the next
- * step has begun, so its memory is nobody else's in the whole step. */
+/* The last position before something starts after `done`, at least `low`. */
+static int32_t position_before(const esp_lowerer_t *lw, int32_t low, int64_t done)
+{
+    int32_t high = lw->d.n_tasks;
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        if (lw->pack->latest_ns[middle] < done)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/*
+ * The last position at which each movement may still run, as its classes see it: the last before
+ * they start something after its end. Beyond the last position: it is still on its way when the
+ * class has begun the next step, so its memory is nobody else's in the whole step.
+ */
 static void releases_find(esp_lowerer_t *lw, const int64_t *end_ns, int64_t period_ns)
 {
     const esp_deployment_t *d = &lw->d;
-    const int64_t *latest = lw->pack->latest_ns;
-    for (int32_t t = 0; t < d->n_tasks; t++) {
-        int32_t low = d->position[t], high = d->n_tasks;
-        int64_t done = end_ns ? end_ns[t] : lw->pack->ready_ns[t] + d->task_ns[t];
-        while (d->task_comm[t] != ESP_NONE && high - low > 1) {
-            int32_t middle = low + (high - low) / 2;
-            if (latest[middle] < done)
-                low = middle;
-            else
-                high = middle;
+    for (int32_t class_ = 0; class_ < d->n_classes; class_++) {
+        int64_t begins = latest_find(lw, class_);
+        for (int32_t comm = 0; comm < d->n_comms; comm++) {
+            int32_t t = lw->comms.task[comm];
+            for (int32_t i = d->comm_class_offset[comm]; i < d->comm_class_offset[comm + 1]; i++) {
+                if (d->comm_class[i] != class_)
+                    continue;
+                int64_t done = end_ns ? end_ns[t] : lw->pack->ready_ns[t] + d->task_ns[t];
+                bool wraps = end_ns && done > begins + period_ns;
+                lw->pack->release[i] =
+                    wraps ? d->n_tasks : position_before(lw, d->position[t], done);
+            }
         }
-        bool wraps = end_ns && d->task_comm[t] != ESP_NONE && end_ns[t] > period_ns;
-        lw->pack->release[t] = wraps ? d->n_tasks : low;
     }
+}
+
+/* The last position at which a task may still use memory of the class. */
+static int32_t release_of(const esp_lowerer_t *lw, int32_t task, int32_t class_)
+{
+    const esp_deployment_t *d = &lw->d;
+    int32_t comm = d->task_comm[task];
+    if (comm == ESP_NONE)
+        return d->position[task];
+    int32_t slot = d->comm_class_offset[comm];
+    while (d->comm_class[slot] != class_)
+        slot++;
+    return lw->pack->release[slot];
 }
 
 /* Extends the life of a buffer's memory by a task that touches it. */
@@ -150,8 +185,9 @@ static void touch(esp_lowerer_t *lw, int32_t buffer, int32_t task)
     int32_t root = d->buffer_root[buffer], last = p->last_compute[root];
     if (d->position[task] < p->first[root])
         p->first[root] = d->position[task];
-    if (p->release[task] > p->last[root])
-        p->last[root] = p->release[task];
+    int32_t release = release_of(lw, task, d->buffer_class[buffer]);
+    if (release > p->last[root])
+        p->last[root] = release;
     if (d->task_comm[task] != ESP_NONE)
         p->moved_offset[root + 1]++;
     else if (last == ESP_NONE || d->position[last] < d->position[task])
@@ -268,7 +304,9 @@ static bool item_push(esp_lowerer_t *lw, int32_t buffer, int32_t task, int32_t s
     esp_i_pack_t *p = lw->pack;
     esp_i_item_t item = {.bytes = aligned(bytes), .buffer = buffer, .task = task, .slot = slot};
     item.first = buffer == ESP_NONE ? lw->d.position[task] : p->first[buffer];
-    item.last = buffer == ESP_NONE ? p->release[task] : p->last[buffer];
+    item.last = buffer != ESP_NONE ? p->last[buffer]
+                : slot != ESP_NONE ? p->release[slot]
+                                   : lw->d.position[task];
     if (item.last == lw->d.n_tasks) {
         item.first = 0;
         item.last = lw->d.n_tasks - 1;
@@ -406,7 +444,7 @@ static esp_status_t pack_all(esp_lowerer_t *lw, const int64_t *start_ns, const i
     if (!stream_ns)
         return ESP_ERR_NOMEM;
     if (start_ns)
-        schedule_take(lw, start_ns);
+        memcpy(lw->pack->ready_ns, start_ns, (size_t)d->n_tasks * sizeof *start_ns);
     else
         schedule(lw, stream_ns);
     releases_find(lw, start_ns ? end_ns : NULL, period_ns);

@@ -32,8 +32,9 @@ typedef struct esp_i_known {
 typedef struct esp_i_pack {
     int32_t task_capacity, buffer_capacity, slot_capacity;
     int64_t *ready_ns;  /* per task: estimated start */
-    int64_t *latest_ns; /* per position: latest start up to there */
-    int32_t *release;   /* per task: last position at which it may still run */
+    int64_t *latest_ns; /* per position: latest start of one class up to there */
+    int32_t
+        *release; /* parallel to comm_class: last position at which the movement may still run */
     int64_t *task_scratch;
     int64_t *comm_scratch;       /* parallel to comm_class */
     int32_t *first, *last;       /* per root */
