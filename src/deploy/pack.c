@@ -40,7 +40,7 @@ static bool pack_grow(esp_lowerer_t *lw)
             return false;
         p->task_capacity = (int32_t)(2 * tasks);
     }
-    if (slots > p->slot_capacity) {
+    if (slots > p->slot_capacity || !p->comm_scratch) {
         if (!esp_i_resize(alloc, &p->comm_scratch, 0, 2 * slots, sizeof(int64_t)) ||
             !esp_i_resize(alloc, &p->release, 0, 2 * slots, sizeof(int32_t)))
             return false;
@@ -492,6 +492,7 @@ esp_status_t esp_deployment_pack_timed(esp_lowerer_t *lw, const int64_t *start_n
     if (status != ESP_OK) { /* as before: the dependencies added so far belong to no packing */
         lw->extra_before.count = lw->extra_after.count = extra;
         lw->cross_before.count = lw->cross_after.count = cross;
+        esp_i_pack_publish(lw);
         return esp_i_nomem(diag);
     }
     lw->d.buffer_offset = lw->buffer_offset;

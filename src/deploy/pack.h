@@ -56,5 +56,7 @@ esp_status_t esp_i_pack_place(esp_lowerer_t *lw, int64_t resident, int64_t *top_
 esp_status_t esp_i_pack_order(esp_lowerer_t *lw, int32_t class_);
 /* The dependencies from lw->extra number `old` on are added to the successors. */
 esp_status_t esp_i_pack_merge(esp_lowerer_t *lw, int32_t old);
+/* The deployment shows the dependencies where they are now: they move as they grow. */
+void esp_i_pack_publish(esp_lowerer_t *lw);
 
 #endif

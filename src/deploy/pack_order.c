@@ -221,6 +221,17 @@ esp_status_t esp_i_pack_order(esp_lowerer_t *lw, int32_t class_)
 
 /* ---- successors ------------------------------------------------------------------------------ */
 
+void esp_i_pack_publish(esp_lowerer_t *lw)
+{
+    lw->d.n_extra = lw->extra_before.count;
+    lw->d.extra_before = lw->extra_before.data;
+    lw->d.extra_after = lw->extra_after.data;
+    lw->d.n_cross = lw->cross_before.count;
+    lw->d.cross_before = lw->cross_before.data;
+    lw->d.cross_after = lw->cross_after.data;
+    lw->d.successor = lw->successor;
+}
+
 esp_status_t esp_i_pack_merge(esp_lowerer_t *lw, int32_t old)
 {
     const int32_t n = lw->d.n_tasks, count = lw->extra_before.count;
@@ -250,12 +261,6 @@ esp_status_t esp_i_pack_merge(esp_lowerer_t *lw, int32_t old)
     }
     for (int32_t e = old; e < count; e++)
         lw->successor[fresh[lw->extra_before.data[e]]++] = lw->extra_after.data[e];
-    lw->d.n_extra = count;
-    lw->d.extra_before = lw->extra_before.data;
-    lw->d.extra_after = lw->extra_after.data;
-    lw->d.n_cross = lw->cross_before.count;
-    lw->d.cross_before = lw->cross_before.data;
-    lw->d.cross_after = lw->cross_after.data;
-    lw->d.successor = lw->successor;
+    esp_i_pack_publish(lw);
     return ESP_OK;
 }
