@@ -184,9 +184,21 @@ int32_t deploy_compute(deploy_t *deploy, int32_t owner, int64_t ns)
     return add_task(deploy, owner, ESP_NONE, ns);
 }
 
-int32_t deploy_comm(deploy_t *deploy, const esp_pattern_t *pattern, int64_t bytes, bool collective,
-                    int32_t n, const int32_t *classes)
+static bool same_pattern(const esp_pattern_t *a, const esp_pattern_t *b)
 {
+    size_t n = (size_t)a->n_links;
+    return a->n_links == b->n_links && a->latency_ns == b->latency_ns &&
+           fabs(a->ns_per_byte - b->ns_per_byte) <= 0 && fabs(a->staging - b->staging) <= 0 &&
+           (n == 0 || (memcmp(a->link, b->link, n * sizeof *a->link) == 0 &&
+                       memcmp(a->load, b->load, n * sizeof *a->load) == 0));
+}
+
+/* Equal patterns are one object, as lowering has them. */
+static esp_pattern_t *keep_pattern(deploy_t *deploy, const esp_pattern_t *pattern)
+{
+    for (int32_t i = 0; i < deploy->pattern.count; ++i)
+        if (same_pattern(deploy->pattern.data[i], pattern))
+            return deploy->pattern.data[i];
     esp_pattern_t *copy = room(deploy, 1, sizeof *copy);
     double *load = room(deploy, pattern->n_links, sizeof *load);
     int32_t *link = room(deploy, pattern->n_links, sizeof *link);
@@ -197,7 +209,14 @@ int32_t deploy_comm(deploy_t *deploy, const esp_pattern_t *pattern, int64_t byte
     *copy = *pattern;
     copy->load = load;
     copy->link = link;
-    PUSH(&deploy->pattern, copy);
+    return copy;
+}
+
+int32_t deploy_comm(deploy_t *deploy, const esp_pattern_t *pattern, int64_t bytes, bool collective,
+                    int32_t n, const int32_t *classes)
+{
+    esp_pattern_t *kept = keep_pattern(deploy, pattern);
+    PUSH(&deploy->pattern, kept);
     PUSH(&deploy->comm_bytes, bytes);
     PUSH(&deploy->comm_collective, collective);
     for (int32_t i = 0; i < n; ++i)

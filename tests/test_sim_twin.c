@@ -98,6 +98,42 @@ static void fifo_equals_twin(void **state)
     run_twins(ESP_LINK_FAIR, 1, 4, 40);
 }
 
+/*
+ * Many transfers of a few patterns at once, of all sizes, in a replay where some take far longer
+ * than the model says: a bundle of which some are at full speed and some are not, again and again.
+ */
+static void crowds_equal_twin(void **state)
+{
+    (void)state;
+    esp_sim_t *sim;
+    esp_i_rng_t rng;
+    esp_i_rng_seed(&rng, 5);
+    assert_int_equal(esp_sim_create(NULL, &sim), ESP_OK);
+    for (int32_t k = 0; k < 60; ++k) {
+        const lab_link_t link = {1e9, 1000};
+        esp_cluster_t *cluster = lab_cluster(1, 3, NULL, link, link);
+        deploy_t *deploy = deploy_new(cluster, 3);
+        int32_t before = deploy_compute(deploy, 0, 1000), count = 10 + k / 2;
+        for (int32_t i = 0; i < count; ++i) {
+            int32_t to = 1 + (int32_t)esp_i_rng_below(&rng, 2);
+            int64_t bytes = 1 + esp_i_rng_below(&rng, esp_i_rng_below(&rng, 2) ? 20 : 200000);
+            int32_t move = deploy_transfer(deploy, 0, to, bytes);
+            if (k % 2 && esp_i_rng_below(&rng, 3) == 0)
+                deploy_set_ns(deploy, move, 1000 + bytes * (1 + esp_i_rng_below(&rng, 9)));
+            deploy_edge(deploy, before, move);
+            if (esp_i_rng_below(&rng, 3) == 0)
+                before = deploy_compute(deploy, 0, esp_i_rng_below(&rng, 100000));
+        }
+        esp_sim_opts_t opts = esp_sim_opts_default();
+        opts.timeline = 1;
+        opts.steps = 2;
+        assert_true(compare(deploy_get(deploy, NULL), &opts, sim));
+        deploy_free(deploy);
+        esp_cluster_destroy(cluster);
+    }
+    esp_sim_destroy(sim);
+}
+
 /* What lowering makes of small models, on a mixed and a uniform cluster. */
 static void compare_lowered(gate_t *gate, const strategy_t *strategy)
 {
@@ -138,9 +174,8 @@ static void lowered_models_equal_twin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exclusive_equals_twin),
-        cmocka_unit_test(fair_equals_twin),
-        cmocka_unit_test(fifo_equals_twin),
+        cmocka_unit_test(exclusive_equals_twin),     cmocka_unit_test(fair_equals_twin),
+        cmocka_unit_test(fifo_equals_twin),          cmocka_unit_test(crowds_equal_twin),
         cmocka_unit_test(lowered_models_equal_twin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

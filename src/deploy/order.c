@@ -47,18 +47,9 @@ void esp_i_order_fini(esp_lowerer_t *lw)
     struct esp_i_order *o = lw->order;
     if (!o)
         return;
-    void *blocks[] = {o->ready_at_rank,
-                      o->leaf,
-                      o->rank,
-                      o->waiting,
-                      o->running,
-                      o->ready,
-                      o->ready_first,
-                      o->ready_count,
-                      o->collective_free,
-                      o->busy,
-                      o->touched,
-                      o};
+    void *blocks[] = {o->ready_at_rank,   o->leaf,  o->rank,        o->waiting,
+                      o->running,         o->ready, o->ready_first, o->ready_count,
+                      o->collective_free, o->busy,  o->touched,     o};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         esp_i_free(&lw->alloc, blocks[i]);
 }

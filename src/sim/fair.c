@@ -9,7 +9,13 @@
  * all rates rise together; a movement stops rising when a link of its own is full, or at full
  * speed.
  *
- * Speeds of movements that share nothing with what changed come out bit for bit as before and their
+ * Movements of one pattern load the same links in the same way, so all of them that do not reach
+ * full speed have the same rate. They form a *bundle*: it has one rate and one clock, the bytes
+ * `served` to each of them, and a heap of the values of the clock at which they end. A change of
+ * rates costs O(links) per bundle, however many movements there are in it. Movements at full speed
+ * stand beside the heap with a finish time each.
+ *
+ * Rates of movements that share nothing with what changed come out bit for bit as before and their
  * finish times are left alone.
  */
 #include "sim/sim.h"
@@ -22,6 +28,24 @@
 /* Links whose levels differ by less than this (relative) fill at the same time. */
 #define LEVEL_TOLERANCE 1e-12
 
+/* fmin, fmax and ceil are calls; these are not. */
+static inline double min_of(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static inline double max_of(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t whole_ns(double ns)
+{
+    double left = max_of(ns - ROUNDING_NS, 0);
+    int64_t whole = (int64_t)left;
+    return whole + ((double)whole < left);
+}
+
 static int64_t latency_of(const esp_sim_t *sim, int32_t task)
 {
     const esp_pattern_t *pattern = sim->d->comm_pattern[sim->d->task_comm[task]];
@@ -32,6 +56,97 @@ void esp_i_fair_start(esp_sim_t *sim, int32_t task, int32_t step)
 {
     esp_i_sim_push(sim, sim->now + latency_of(sim, task), ESP_I_EVENT_LATENCY, task, step);
 }
+
+/* ---- a bundle: a heap on `end`, then the movements at full speed ---------------------------- */
+
+static void sift_up(esp_i_flow_t *heap, int32_t i)
+{
+    esp_i_flow_t flow = heap[i];
+    while (i > 0 && heap[(i - 1) / 2].end > flow.end) {
+        heap[i] = heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    heap[i] = flow;
+}
+
+static void sift_down(esp_i_flow_t *heap, int32_t n, int32_t i)
+{
+    esp_i_flow_t flow = heap[i];
+    for (int32_t child; (child = 2 * i + 1) < n; i = child) {
+        child += child + 1 < n && heap[child + 1].end < heap[child].end;
+        if (heap[child].end >= flow.end)
+            break;
+        heap[i] = heap[child];
+    }
+    heap[i] = flow;
+}
+
+/* Brings the clock to the present. */
+static void serve(const esp_sim_t *sim, esp_i_bundle_t *b)
+{
+    b->served = b->n_slow > 0 ? b->served + b->level * (double)(sim->now - b->since) : 0;
+    b->since = sim->now;
+}
+
+static int64_t slow_finish(const esp_i_bundle_t *b, const esp_i_flow_t *flow)
+{
+    return b->since + whole_ns((flow->end - b->served) / b->level);
+}
+
+static void find_finish(const esp_sim_t *sim, esp_i_bundle_t *b)
+{
+    const esp_i_flow_t *flow = sim->flow + b->first_flow;
+    b->finish = b->n_slow > 0 ? slow_finish(b, flow) : INT64_MAX;
+    for (int32_t i = b->n_slow; i < b->n; ++i)
+        b->finish = esp_i_min_i64(b->finish, flow[i].finish);
+}
+
+static void find_least(const esp_sim_t *sim, esp_i_bundle_t *b)
+{
+    const esp_i_flow_t *flow = sim->flow + b->first_flow;
+    b->least_full = INFINITY;
+    for (int32_t i = 0; i < b->n; ++i)
+        b->least_full = min_of(b->least_full, flow[i].full);
+}
+
+static void slow_down(const esp_sim_t *sim, esp_i_bundle_t *b, int32_t i)
+{
+    esp_i_flow_t *heap = sim->flow + b->first_flow, flow = heap[i];
+    serve(sim, b);
+    flow.end = b->served + max_of(flow.left - (double)(sim->now - flow.since), 0) * flow.full;
+    heap[i] = heap[b->n_slow];
+    heap[b->n_slow] = flow;
+    sift_up(heap, b->n_slow++);
+}
+
+/* All that are slowed but need not be: rare, so the heap is made anew. False: there are none. */
+static bool speed_up(const esp_sim_t *sim, esp_i_bundle_t *b)
+{
+    esp_i_flow_t *heap = sim->flow + b->first_flow;
+    int32_t first = 0;
+    while (first < b->n_slow && heap[first].full > b->cap)
+        ++first;
+    if (first == b->n_slow)
+        return false;
+    serve(sim, b);
+    for (int32_t i = first; i < b->n_slow;) {
+        esp_i_flow_t flow = heap[i];
+        if (flow.full > b->cap) {
+            ++i;
+            continue;
+        }
+        flow.left = max_of(flow.end - b->served, 0) / flow.full;
+        flow.since = sim->now;
+        flow.finish = sim->now + whole_ns(flow.left);
+        heap[i] = heap[--b->n_slow];
+        heap[b->n_slow] = flow;
+    }
+    for (int32_t i = b->n_slow / 2 - 1; i >= 0; --i)
+        sift_down(heap, b->n_slow, i);
+    return true;
+}
+
+/* ---- movements come and go ------------------------------------------------------------------ */
 
 static double tightest_load(const esp_sim_t *sim, const esp_pattern_t *pattern)
 {
@@ -47,135 +162,225 @@ static double tightest_load(const esp_sim_t *sim, const esp_pattern_t *pattern)
     return tight;
 }
 
+static void prepare_weights(esp_sim_t *sim, esp_i_bundle_t *b)
+{
+    b->tight = tightest_load(sim, b->pattern);
+    for (int32_t l = 0; l < b->pattern->n_links; ++l)
+        sim->weight[b->first_weight + l] = b->pattern->load[l] / b->tight;
+}
+
 bool esp_i_fair_join(esp_sim_t *sim, int32_t task, int32_t step)
 {
     int32_t comm = sim->d->task_comm[task];
-    const esp_pattern_t *pattern = sim->d->comm_pattern[comm];
+    esp_i_bundle_t *b = &sim->bundle[sim->comm_bundle[comm]];
     int64_t work = sim->ns[task] - latency_of(sim, task);
     if (work <= 0)
         return false;
-    esp_i_flow_t *flow = &sim->flow[sim->n_flows++];
-    *flow = (esp_i_flow_t){.left = (double)work,
-                           .speed = 1,
-                           .since = sim->now,
-                           .finish = sim->now + work,
-                           .pattern = pattern,
-                           .task = task,
-                           .step = step};
-    flow->tight = tightest_load(sim, pattern);
-    flow->full = flow->tight * (double)sim->d->comm_bytes[comm] / (double)work;
-    for (int32_t i = 0; i < pattern->n_links; ++i)
-        if (sim->link_flows[pattern->link[i]]++ > 0)
+    if (b->tight < 0)
+        prepare_weights(sim, b);
+    if (b->n == 0) {
+        sim->active[sim->n_active++] = sim->comm_bundle[comm];
+        b->finish = INT64_MAX;
+        b->least_full = INFINITY;
+    }
+    double full = b->tight * (double)sim->d->comm_bytes[comm] / (double)work;
+    sim->flow[b->first_flow + b->n++] = (esp_i_flow_t){.full = full,
+                                                       .left = (double)work,
+                                                       .since = sim->now,
+                                                       .finish = sim->now + work,
+                                                       .task = task,
+                                                       .step = step};
+    b->least_full = min_of(b->least_full, full);
+    b->finish = esp_i_min_i64(b->finish, sim->now + work);
+    for (int32_t i = 0; i < b->pattern->n_links; ++i)
+        if (sim->link_flows[b->pattern->link[i]]++ > 0)
             sim->flows_changed = true;
-    sim->flow_next = esp_i_min_i64(sim->flow_next, flow->finish);
+    sim->flow_next = esp_i_min_i64(sim->flow_next, b->finish);
     return true;
 }
 
 static void find_next(esp_sim_t *sim)
 {
     int64_t next = INT64_MAX;
-    for (int32_t i = 0; i < sim->n_flows; ++i)
-        next = esp_i_min_i64(next, sim->flow[i].finish);
+    for (int32_t a = 0; a < sim->n_active; ++a)
+        next = esp_i_min_i64(next, sim->bundle[sim->active[a]].finish);
     sim->flow_next = next;
 }
 
-void esp_i_fair_leave(esp_sim_t *sim, int32_t i)
+/* Takes movement i out of active bundle number a. */
+static void leave(esp_sim_t *sim, int32_t a, int32_t i)
 {
-    const esp_pattern_t *pattern = sim->flow[i].pattern;
-    for (int32_t l = 0; l < pattern->n_links; ++l)
-        if (--sim->link_flows[pattern->link[l]] > 0)
+    esp_i_bundle_t *b = &sim->bundle[sim->active[a]];
+    esp_i_flow_t *flow = sim->flow + b->first_flow;
+    double full = flow[i].full;
+    for (int32_t l = 0; l < b->pattern->n_links; ++l)
+        if (--sim->link_flows[b->pattern->link[l]] > 0)
             sim->flows_changed = true;
-    sim->n_flows--; /* keeps the order of arrival */
-    memmove(&sim->flow[i], &sim->flow[i + 1], (size_t)(sim->n_flows - i) * sizeof *sim->flow);
+    if (i < b->n_slow) { /* the first of the heap */
+        flow[0] = flow[--b->n_slow];
+        sift_down(flow, b->n_slow, 0);
+        i = b->n_slow;
+    }
+    flow[i] = flow[--b->n];
+    if (b->n == 0) { /* keeps the order of arrival */
+        sim->n_active--;
+        memmove(&sim->active[a], &sim->active[a + 1],
+                (size_t)(sim->n_active - a) * sizeof *sim->active);
+        return;
+    }
+    if (full == b->least_full)
+        find_least(sim, b);
+    find_finish(sim, b);
+}
+
+bool esp_i_fair_take(esp_sim_t *sim, int32_t *task_out, int32_t *step_out)
+{
+    for (int32_t a = 0; a < sim->n_active; ++a) {
+        const esp_i_bundle_t *b = &sim->bundle[sim->active[a]];
+        const esp_i_flow_t *flow = sim->flow + b->first_flow;
+        if (b->finish > sim->now)
+            continue;
+        int32_t i = 0;
+        if (b->n_slow == 0 || slow_finish(b, flow) > sim->now)
+            for (i = b->n_slow; flow[i].finish > sim->now;)
+                ++i;
+        *task_out = flow[i].task;
+        *step_out = flow[i].step;
+        leave(sim, a, i);
+        return true;
+    }
     find_next(sim);
+    return false;
 }
 
 /* ---- progressive filling ------------------------------------------------------------------- */
 
-/* Sets the weight of all flows on each link in use. */
-static void open_links(esp_sim_t *sim)
+/*
+ * Lists the links on which movements meet, and who uses them how much. A link with one movement
+ * does not count: full speed takes it into account, and knows better in a replay.
+ */
+static int32_t open_links(esp_sim_t *sim)
 {
-    int32_t n = 0;
-    for (int32_t i = 0; i < sim->n_flows; ++i) {
-        esp_i_flow_t *flow = &sim->flow[i];
-        flow->frozen = false;
-        for (int32_t l = 0; l < flow->pattern->n_links; ++l) {
-            int32_t link = flow->pattern->link[l];
-            if (sim->link_flows[link] > 0) { /* negative: listed */
-                sim->link_flows[link] = -sim->link_flows[link];
-                sim->link_weight[link] = sim->link_used[link] = 0;
-                sim->link_list[n++] = link;
+    int32_t n = 0, n_uses = 0;
+    for (int32_t a = 0; a < sim->n_active; ++a) {
+        esp_i_bundle_t *b = &sim->bundle[sim->active[a]];
+        b->first_use = n_uses;
+        for (int32_t l = 0; l < b->pattern->n_links; ++l) {
+            int32_t link = b->pattern->link[l], slot = sim->link_slot[link];
+            if (sim->link_flows[link] < 2)
+                continue;
+            if (slot < 0) {
+                slot = sim->link_slot[link] = n++;
+                sim->meet[slot] = (esp_i_meet_t){
+                    .link = link, .room = sim->d->cluster->link_bytes_per_s[link] * 1e-9};
             }
-            sim->link_weight[link] += flow->pattern->load[l] / flow->tight;
+            double weight = sim->weight[b->first_weight + l];
+            sim->meet[slot].weight += b->n * weight;
+            sim->use[n_uses++] = (esp_i_use_t){weight, slot};
         }
+        b->end_use = n_uses;
+        b->rising = n_uses > b->first_use ? b->n : 0;
+        b->cap = b->rising > 0 ? -1 : INFINITY;
+        b->next_cap = b->least_full;
+        b->next_level = b->level;
     }
     for (int32_t i = 0; i < n; ++i)
-        sim->link_flows[sim->link_list[i]] = -sim->link_flows[sim->link_list[i]];
+        sim->link_slot[sim->meet[i].link] = -1;
+    return n;
 }
 
-/*
- * The rate at which this flow stops rising: that of its fullest link, or full speed. A link with no
- * other movement does not count: full speed takes it into account, and knows better in a replay.
- */
-static double level_of(const esp_sim_t *sim, const esp_i_flow_t *flow)
+/* The rate at which each rising bundle is stopped by its links; returns the least, or least cap. */
+static double find_levels(esp_sim_t *sim, int32_t n_meets)
 {
-    double level = flow->full;
-    for (int32_t l = 0; l < flow->pattern->n_links; ++l) {
-        int32_t link = flow->pattern->link[l];
-        if (sim->link_flows[link] < 2)
+    double lowest = INFINITY;
+    for (int32_t i = 0; i < n_meets; ++i)
+        sim->meet[i].level = max_of(sim->meet[i].room, 0) / sim->meet[i].weight;
+    for (int32_t a = 0; a < sim->n_active; ++a) {
+        esp_i_bundle_t *b = &sim->bundle[sim->active[a]];
+        if (b->rising == 0)
             continue;
-        double free_rate = sim->d->cluster->link_bytes_per_s[link] * 1e-9 - sim->link_used[link];
-        level = fmin(level, fmax(free_rate, 0) / sim->link_weight[link]);
+        double level = INFINITY;
+        for (int32_t u = b->first_use; u < b->end_use; ++u)
+            level = min_of(level, sim->meet[sim->use[u].slot].level);
+        b->next_level = level;
+        lowest = min_of(lowest, min_of(level, b->next_cap));
     }
-    return level;
+    return lowest;
 }
 
-static void freeze(esp_sim_t *sim, esp_i_flow_t *flow)
+/* n of the bundle stop rising, with this rate in all. */
+static void freeze(esp_sim_t *sim, esp_i_bundle_t *b, int32_t n, double rate)
 {
-    flow->frozen = true;
-    for (int32_t l = 0; l < flow->pattern->n_links; ++l) {
-        int32_t link = flow->pattern->link[l];
-        double weight = flow->pattern->load[l] / flow->tight;
-        sim->link_weight[link] -= weight;
-        sim->link_used[link] += weight * flow->level;
+    b->rising -= n;
+    for (int32_t u = b->first_use; u < b->end_use; ++u) {
+        esp_i_meet_t *meet = &sim->meet[sim->use[u].slot];
+        meet->weight -= n * sim->use[u].weight;
+        meet->room -= rate * sim->use[u].weight;
     }
 }
 
-/* Sets the level of every flow. */
+/* Those that are at full speed at this level. */
+static void freeze_capped(esp_sim_t *sim, esp_i_bundle_t *b, double until)
+{
+    const esp_i_flow_t *flow = sim->flow + b->first_flow;
+    int32_t n = 0;
+    double rate = 0, next = INFINITY;
+    for (int32_t i = 0; i < b->n; ++i) {
+        if (flow[i].full > until) {
+            next = min_of(next, flow[i].full);
+        } else if (flow[i].full > b->cap) {
+            rate += flow[i].full;
+            n++;
+        }
+    }
+    b->next_cap = next;
+    freeze(sim, b, n, rate);
+}
+
+/* Sets next_level of every bundle, and cap: who needs no more than that is at full speed. */
 static void fill(esp_sim_t *sim)
 {
-    open_links(sim);
-    int32_t rising = sim->n_flows;
-    while (rising > 0) {
-        double lowest = INFINITY;
-        for (int32_t i = 0; i < sim->n_flows; ++i) {
-            esp_i_flow_t *flow = &sim->flow[i];
-            if (flow->frozen)
+    int32_t n_meets = open_links(sim);
+    for (int32_t rising = 1; rising > 0;) {
+        double until = find_levels(sim, n_meets) * (1 + LEVEL_TOLERANCE);
+        rising = 0;
+        for (int32_t a = 0; a < sim->n_active; ++a) {
+            esp_i_bundle_t *b = &sim->bundle[sim->active[a]];
+            if (b->rising == 0)
                 continue;
-            flow->level = level_of(sim, flow);
-            lowest = fmin(lowest, flow->level);
-        }
-        double until = lowest * (1 + LEVEL_TOLERANCE);
-        for (int32_t i = 0; i < sim->n_flows; ++i) {
-            if (sim->flow[i].frozen || sim->flow[i].level > until)
+            if (b->next_level <= until)
+                freeze(sim, b, b->rising, b->rising * b->next_level);
+            else if (b->next_cap <= until)
+                freeze_capped(sim, b, until);
+            else {
+                rising += b->rising;
                 continue;
-            freeze(sim, &sim->flow[i]);
-            rising--;
+            }
+            rising += b->rising;
+            b->cap = max_of(b->cap, until);
         }
     }
 }
 
-static void set_speed(const esp_sim_t *sim, esp_i_flow_t *flow)
+static void set_rates(esp_sim_t *sim, esp_i_bundle_t *b)
 {
-    double speed = flow->level / flow->full;
-    if (speed > 1 - LEVEL_TOLERANCE)
-        speed = 1;
-    if (speed == flow->speed)
-        return;
-    flow->left = fmax(flow->left - flow->speed * (double)(sim->now - flow->since), 0);
-    flow->since = sim->now;
-    flow->speed = speed;
-    flow->finish = sim->now + (int64_t)ceil(fmax(flow->left / speed - ROUNDING_NS, 0));
+    const esp_i_flow_t *flow = sim->flow + b->first_flow;
+    bool changed = false;
+    if (b->n_slow > 0 && b->next_level != b->level) {
+        serve(sim, b);
+        changed = true;
+    }
+    b->level = b->next_level;
+    for (int32_t i = b->n_slow; i < b->n; ++i) {
+        if (flow[i].full > b->cap) {
+            slow_down(sim, b, i);
+            changed = true;
+        }
+    }
+    if (b->n_slow > 0 && b->cap >= b->least_full)
+        changed |= speed_up(sim, b);
+    if (changed)
+        find_finish(sim, b);
 }
 
 void esp_i_fair_solve(esp_sim_t *sim)
@@ -184,7 +389,7 @@ void esp_i_fair_solve(esp_sim_t *sim)
         return;
     sim->flows_changed = false;
     fill(sim);
-    for (int32_t i = 0; i < sim->n_flows; ++i)
-        set_speed(sim, &sim->flow[i]);
+    for (int32_t a = 0; a < sim->n_active; ++a)
+        set_rates(sim, &sim->bundle[sim->active[a]]);
     find_next(sim);
 }

@@ -293,15 +293,9 @@ static void start_all(esp_sim_t *sim)
 
 static void finish_flows(esp_sim_t *sim)
 {
-    for (int32_t i = 0; i < sim->n_flows;) {
-        if (sim->flow[i].finish > sim->now) {
-            ++i;
-            continue;
-        }
-        int32_t task = sim->flow[i].task, step = sim->flow[i].step;
-        esp_i_fair_leave(sim, i);
+    int32_t task, step;
+    while (esp_i_fair_take(sim, &task, &step))
         complete(sim, task, step);
-    }
 }
 
 static void handle(esp_sim_t *sim, esp_i_event_t event)
@@ -348,7 +342,8 @@ static void run(esp_sim_t *sim)
         while (sim->n_heap > 0 && sim->heap[0].key >> 2 == time)
             handle(sim, pop(sim));
         start_all(sim);
-        esp_i_fair_solve(sim);
+        if (sim->n_heap == 0 || sim->heap[0].key >> 2 > time) /* else another round, now */
+            esp_i_fair_solve(sim);
     }
 }
 

@@ -44,9 +44,10 @@ static bool reserve_rest(esp_sim_t *sim)
     bool fair = sim->opts.links == ESP_LINK_FAIR;
     return RESERVE(hold, d->n_buffers) && RESERVE(live, classes) && RESERVE(peak, classes) &&
            RESERVE(busy_ns, classes) && (fair || RESERVE(link_free, links)) &&
-           (!fair || (RESERVE(flow, (int64_t)d->n_comms * sim->steps) &&
-                      RESERVE(link_weight, links) && RESERVE(link_used, links) &&
-                      RESERVE(link_flows, links) && RESERVE(link_list, links))) &&
+           (!fair ||
+            (RESERVE(flow, (int64_t)d->n_comms * sim->steps) && RESERVE(bundle, d->n_comms) &&
+             RESERVE(comm_bundle, d->n_comms) && RESERVE(active, d->n_comms) &&
+             RESERVE(link_flows, links) && RESERVE(link_slot, links) && RESERVE(meet, links))) &&
            (!sim->opts.timeline || (RESERVE(live_role, classes * ESP_ROLE_COUNT) &&
                                     RESERVE(peak_role, classes * ESP_ROLE_COUNT)));
 }
@@ -127,19 +128,65 @@ static void fill_pending(esp_sim_t *sim)
     }
 }
 
-/* ---- entry ------------------------------------------------------------------------------- */
+/* ---- links ------------------------------------------------------------------------------- */
 
-static void clear_links(esp_sim_t *sim)
+/* The place of a pattern in the table: its own, or an empty one. */
+static int32_t *find_slot(esp_sim_t *sim, const esp_pattern_t *pattern, int32_t slots)
+{
+    uint64_t at = ((uint64_t)(uintptr_t)pattern * UINT64_C(0x9e3779b97f4a7c15)) >> 32;
+    int32_t *slot = &sim->pattern_slot[at & (uint64_t)(slots - 1)];
+    while (*slot >= 0 && sim->bundle[*slot].pattern != pattern)
+        slot = slot + 1 < sim->pattern_slot + slots ? slot + 1 : sim->pattern_slot;
+    return slot;
+}
+
+/* Movements with the same pattern are one bundle. Numbers go by first use: addresses do not
+ * matter. */
+static bool fill_bundles(esp_sim_t *sim)
+{
+    const esp_deployment_t *d = sim->d;
+    int32_t slots = 16, flows = 0, n = 0;
+    int64_t links = 0;
+    while (slots < 2 * (int64_t)d->n_comms)
+        slots *= 2;
+    if (!RESERVE(pattern_slot, slots))
+        return false;
+    memset(sim->pattern_slot, 0xff, (size_t)slots * sizeof *sim->pattern_slot);
+    for (int32_t c = 0; c < d->n_comms; ++c) {
+        int32_t *slot = find_slot(sim, d->comm_pattern[c], slots);
+        if (*slot < 0) {
+            sim->bundle[n] = (esp_i_bundle_t){.pattern = d->comm_pattern[c], .tight = -1};
+            sim->bundle[n].first_weight = (int32_t)links;
+            links += d->comm_pattern[c]->n_links;
+            *slot = n++;
+        }
+        sim->comm_bundle[c] = *slot;
+        sim->bundle[*slot].n += sim->steps;
+    }
+    for (int32_t i = 0; i < n; ++i) {
+        sim->bundle[i].first_flow = flows;
+        flows += sim->bundle[i].n;
+        sim->bundle[i].n = 0;
+    }
+    return RESERVE(weight, links) && RESERVE(use, links);
+}
+
+static bool clear_links(esp_sim_t *sim)
 {
     size_t links = (size_t)sim->d->cluster->n_links;
-    sim->n_flows = 0;
+    sim->n_active = 0;
     sim->flows_changed = false;
     sim->flow_next = INT64_MAX;
-    if (sim->opts.links == ESP_LINK_FAIR)
-        memset(sim->link_flows, 0, links * sizeof *sim->link_flows);
-    else
+    if (sim->opts.links == ESP_LINK_EXCLUSIVE) {
         memset(sim->link_free, 0, links * sizeof *sim->link_free);
+        return true;
+    }
+    memset(sim->link_flows, 0, links * sizeof *sim->link_flows);
+    memset(sim->link_slot, 0xff, links * sizeof *sim->link_slot);
+    return fill_bundles(sim);
 }
+
+/* ---- entry ------------------------------------------------------------------------------- */
 
 esp_status_t esp_i_sim_setup(esp_sim_t *sim, const esp_deployment_t *d, const esp_sim_opts_t *opts)
 {
@@ -151,14 +198,13 @@ esp_status_t esp_i_sim_setup(esp_sim_t *sim, const esp_deployment_t *d, const es
     sim->now = sim->events = 0;
     sim->n_dirty = sim->n_heap = sim->n_ready = 0;
     sim->has_timeline = false;
-    if (!reserve_tasks(sim) || !reserve_rest(sim))
+    if (!reserve_tasks(sim) || !reserve_rest(sim) || !clear_links(sim))
         return ESP_ERR_NOMEM;
     memset(sim->step_end, 0, sizeof sim->step_end);
     count_streams(sim);
     fill_streams(sim);
     fill_cross(sim);
     fill_pending(sim);
-    clear_links(sim);
     esp_i_memory_reset(sim);
     return ESP_OK;
 }
@@ -182,10 +228,11 @@ void esp_sim_destroy(esp_sim_t *sim)
         return;
     esp_allocator_t alloc = sim->alloc;
     void *const arrays[] = {
-        sim->pending, sim->cross_offset, sim->cross_after, sim->stream,     sim->stream_task,
-        sim->dirty,   sim->fifo_next,    sim->heap,        sim->ready,      sim->link_free,
-        sim->flow,    sim->link_weight,  sim->link_used,   sim->link_flows, sim->link_list,
-        sim->hold,    sim->live,         sim->peak,        sim->live_role,  sim->peak_role,
+        sim->pending, sim->cross_offset, sim->cross_after, sim->stream,    sim->stream_task,
+        sim->dirty,   sim->fifo_next,    sim->heap,        sim->ready,     sim->link_free,
+        sim->flow,    sim->bundle,       sim->comm_bundle, sim->active,    sim->pattern_slot,
+        sim->weight,  sim->link_flows,   sim->link_slot,   sim->meet,      sim->use,
+        sim->hold,    sim->live,         sim->peak,        sim->live_role, sim->peak_role,
         sim->busy_ns, sim->start_ns,     sim->end_ns,
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i)

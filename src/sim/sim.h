@@ -46,17 +46,46 @@ typedef struct esp_i_hold {
 
 /* A movement in flight on fair links, after its latency. */
 typedef struct esp_i_flow {
-    double left;  /* nanoseconds of work, at full speed */
-    double speed; /* (0, 1] */
-    double full;  /* bytes per ns on the tightest link at full speed */
-    double tight; /* load of that link */
-    const esp_pattern_t *pattern;
-    int64_t since;  /* `left` is as of this time */
-    int64_t finish; /* at the current speed */
+    double full;    /* bytes per ns on the tightest link at full speed */
+    double end;     /* slowed: what `served` of its bundle is when it ends */
+    double left;    /* at full speed: nanoseconds left at `since` */
+    int64_t since;  /* at full speed */
+    int64_t finish; /* at full speed */
     int32_t task, step;
-    bool frozen; /* during a solve */
-    double level;
 } esp_i_flow_t;
+
+/* The movements in flight of one pattern (fair.c). */
+typedef struct esp_i_bundle {
+    const esp_pattern_t *pattern;
+    double tight;         /* load of the tightest link; negative: not worked out yet */
+    int32_t first_weight; /* per link of the pattern: load / tight */
+    int32_t first_flow;   /* flows: n_slow, a heap on `end`, then those at full speed */
+    int32_t n, n_slow;
+    double least_full; /* of all its flows */
+    double level;      /* rate of the slowed ones: bytes per ns on the tightest link */
+    double served;     /* bytes that went to each of them until `since` */
+    int64_t since, finish;
+
+    /* during a solve */
+    int32_t first_use, end_use; /* links on which it meets others, or itself */
+    int32_t rising;
+    double cap;        /* those with `full` up to here are at full speed */
+    double next_cap;   /* least `full` beyond it */
+    double next_level; /* of the others */
+} esp_i_bundle_t;
+
+/* A link on which movements meet, and that a bundle uses it, during a solve. */
+typedef struct esp_i_meet {
+    double room;   /* bytes per ns that those which stopped rising leave */
+    double weight; /* of those that rise */
+    double level;
+    int32_t link;
+} esp_i_meet_t;
+
+typedef struct esp_i_use {
+    double weight;
+    int32_t slot; /* into `meet` */
+} esp_i_use_t;
 
 struct esp_sim {
     esp_allocator_t alloc;
@@ -86,12 +115,17 @@ struct esp_sim {
 
     /* links */
     int64_t *link_free; /* exclusive */
-    esp_i_flow_t *flow; /* fair */
-    int32_t n_flows;
+    esp_i_flow_t *flow; /* fair: by bundle */
+    esp_i_bundle_t *bundle;
+    int32_t *comm_bundle, *active; /* per comm; bundles with movements in flight */
+    int32_t n_active;
+    int32_t *pattern_slot; /* open addressing: bundle by pattern */
+    double *weight;
     bool flows_changed;
     int64_t flow_next;               /* earliest finish; INT64_MAX: none */
-    double *link_weight, *link_used; /* of unfrozen flows; by frozen ones */
-    int32_t *link_flows, *link_list; /* flows in flight per link; links in use during a solve */
+    int32_t *link_flows, *link_slot; /* per link: flows in flight; place in `meet` */
+    esp_i_meet_t *meet;
+    esp_i_use_t *use;
 
     /* memory, in the last step */
     esp_i_hold_t *hold;             /* per buffer */
@@ -105,8 +139,8 @@ struct esp_sim {
     /* elements of each array above */
     struct {
         int32_t pending, cross_offset, cross_after, stream, stream_task, dirty, fifo_next, heap,
-            ready, link_free, flow, link_weight, link_used, link_flows, link_list, hold, live, peak,
-            live_role, peak_role, busy_ns, start_ns, end_ns;
+            ready, link_free, flow, bundle, comm_bundle, active, pattern_slot, weight, link_flows,
+            link_slot, meet, use, hold, live, peak, live_role, peak_role, busy_ns, start_ns, end_ns;
     } capacity;
 };
 
@@ -124,8 +158,8 @@ void esp_i_sim_push(esp_sim_t *sim, int64_t time, esp_i_event_kind_t kind, int32
 void esp_i_fair_start(esp_sim_t *sim, int32_t task, int32_t step);
 /* The latency is over: adds a flow, or returns false where the movement is complete. */
 bool esp_i_fair_join(esp_sim_t *sim, int32_t task, int32_t step);
-/* Takes out flow number i. */
-void esp_i_fair_leave(esp_sim_t *sim, int32_t i);
+/* Takes out a movement that ends now; false: there is none. */
+bool esp_i_fair_take(esp_sim_t *sim, int32_t *task_out, int32_t *step_out);
 /* New speeds after flows came or went. */
 void esp_i_fair_solve(esp_sim_t *sim);
 
