@@ -1,4 +1,6 @@
-/* Examples of recurrent kinds: sequences of 3 elements, 4 samples, 2 hidden units. */
+/*
+ * Examples of attention and of recurrent kinds: sequences of 3 elements, 4 samples, 2 hidden units.
+ */
 #include "kind_harness.h"
 
 #define REC_SEQUENCE(width)                                                                        \
@@ -26,7 +28,146 @@
         .rank = -1                                                                                 \
     }
 
+/* Samples b, heads h, queries i, keys j: 2, 3, 2, 4; depths d and e: 3, 2. */
+#define ATT_PLAIN .q = "bhid", .k = "bhjd", .v = "bhje", .y = "bhie", .s = "bhij", .scale = 0.7
+#define ATT_Q                                                                                      \
+    {                                                                                              \
+        .rank = 4, .dims = { 2, 3, 2, 3 }                                                          \
+    }
+#define ATT_K                                                                                      \
+    {                                                                                              \
+        .rank = 4, .dims = { 2, 3, 4, 3 }                                                          \
+    }
+#define ATT_V                                                                                      \
+    {                                                                                              \
+        .rank = 4, .dims = { 2, 3, 4, 2 }                                                          \
+    }
+#define ATT_Y                                                                                      \
+    {                                                                                              \
+        .rank = 4, .dims = { 2, 3, 2, 2 }                                                          \
+    }
+#define ATT_ROW                                                                                    \
+    {                                                                                              \
+        .rank = 3, .dims = {2, 3, 2}, .lo = 1, .hi = 2                                             \
+    }
+/* The same, sequence first; heads side by side: [i, b, h, d] */
+#define ATT_SEQUENCE .q = "ibhd", .k = "jbhd", .v = "jbhe", .y = "ibhe", .s = "bhij", .scale = 0.7
+#define ATT_SEQUENCE_IN                                                                            \
+    {.rank = 4, .dims = {2, 2, 3, 3}}, {.rank = 4, .dims = {4, 2, 3, 3}},                          \
+    {                                                                                              \
+        .rank = 4, .dims = { 4, 2, 3, 2 }                                                          \
+    }
+
 static const kind_example_t examples[] = {
+    /* ---- attention */
+    {.name = "attention",
+     .kind = ESP_KIND_ATTENTION,
+     .attr.attention = {ATT_PLAIN},
+     .n_in = 3,
+     .in = {ATT_Q, ATT_K, ATT_V},
+     .extents = {6},
+     .constant_out = 6},
+    {.name = "attention of one head per sample",
+     .kind = ESP_KIND_ATTENTION,
+     .attr.attention =
+         {.q = "aik", .k = "ajk", .v = "ajd", .y = "aid", .s = "aij", .scale = 0.5, .p = 0.4},
+     .n_in = 3,
+     .in = {{.rank = 3, .dims = {4, 2, 3}},
+            {.rank = 3, .dims = {4, 3, 3}},
+            {.rank = 3, .dims = {4, 3, 2}}},
+     .extents = {4},
+     .constant_out = 6},
+    {.name = "attention, sequence first, dropout",
+     .kind = ESP_KIND_ATTENTION,
+     .attr.attention = {ATT_SEQUENCE, .p = 0.3, .stream = 5},
+     .n_in = 3,
+     .in = {ATT_SEQUENCE_IN},
+     .extents = {6},
+     .constant_out = 6},
+    {.name = "attention, samples first, heads after the sequence",
+     .kind = ESP_KIND_ATTENTION,
+     .attr.attention = {.q = "bihd",
+                        .k = "bjhd",
+                        .v = "bjhe",
+                        .y = "bihe",
+                        .s = "bhij",
+                        .scale = 1,
+                        .p = 0.3,
+                        .stream = 6},
+     .n_in = 3,
+     .in = {{.rank = 4, .dims = {4, 2, 6, 1}},
+            {.rank = 4, .dims = {4, 3, 6, 1}},
+            {.rank = 4, .dims = {4, 3, 6, 1}}},
+     .extents = {4, 6},
+     .constant_out = 6},
+    {.name = "attention, a mask of keys per sample",
+     .kind = ESP_KIND_ATTENTION,
+     .attr.attention = {ATT_PLAIN},
+     .n_in = 4,
+     .in = {ATT_Q, ATT_K, ATT_V, {.rank = 4, .dims = {2, 1, 1, 4}}},
+     .extents = {2, 3},
+     .constant_out = 6},
+    {.name = "attention, a mask for all, with sequence first",
+     .kind = ESP_KIND_ATTENTION,
+     .attr.attention = {ATT_SEQUENCE},
+     .n_in = 4,
+     .in = {ATT_SEQUENCE_IN, {.rank = 2, .dims = {2, 4}}},
+     .extents = {6},
+     .constant_out = 6},
+    {.name = "attention, a mask per head",
+     .kind = ESP_KIND_ATTENTION,
+     .attr.attention = {ATT_PLAIN},
+     .n_in = 4,
+     .in = {ATT_Q, ATT_K, ATT_V, {.rank = 4, .dims = {1, 3, 2, 4}}},
+     .extents = {2, 3},
+     .constant_out = 6},
+    {.name = "attention, a mask of all scores",
+     .kind = ESP_KIND_ATTENTION,
+     .attr.attention = {ATT_PLAIN, .p = 0.2},
+     .n_in = 4,
+     .in = {ATT_Q, ATT_K, ATT_V, {.rank = 4, .dims = {2, 3, 2, 4}}},
+     .extents = {6},
+     .constant_out = 6},
+    {.name = "attention, keys hidden by a boolean",
+     .kind = ESP_KIND_ATTENTION,
+     .attr.attention = {ATT_PLAIN, .fill = -3.4e38},
+     .n_in = 4,
+     .in = {ATT_Q, ATT_K, ATT_V, {.dtype = ESP_DTYPE_BOOL, .rank = 4, .dims = {2, 1, 2, 4}}},
+     .extents = {2, 3},
+     .constant_out = 6},
+    {.name = "attention, keys hidden where true",
+     .kind = ESP_KIND_ATTENTION,
+     .attr.attention = {ATT_PLAIN, .fill = -2, .hidden = 1, .p = 0.2},
+     .n_in = 4,
+     .in = {ATT_Q, ATT_K, ATT_V, {.dtype = ESP_DTYPE_BOOL, .rank = 1, .dims = {4}}},
+     .extents = {6},
+     .constant_out = 6},
+    {.name = "attention_grad",
+     .kind = ESP_KIND_ATTENTION_GRAD,
+     .attr.attention = {ATT_PLAIN, .p = 0.3},
+     .n_in = 7,
+     .in = {ATT_Q, ATT_K, ATT_V, ATT_Y, ATT_ROW, ATT_ROW, ATT_Y},
+     .extents = {6}},
+    {.name = "attention_grad of a mask",
+     .kind = ESP_KIND_ATTENTION_GRAD,
+     .attr.attention = {ATT_PLAIN, .dmask = 1},
+     .n_in = 8,
+     .in = {ATT_Q, ATT_K, ATT_V, ATT_Y, ATT_ROW, ATT_ROW, ATT_Y, {.rank = 3, .dims = {3, 1, 4}}},
+     .extents = {2, 3}},
+    {.name = "attention_grad behind a boolean mask",
+     .kind = ESP_KIND_ATTENTION_GRAD,
+     .attr.attention = {ATT_PLAIN, .fill = -5},
+     .n_in = 8,
+     .in = {ATT_Q,
+            ATT_K,
+            ATT_V,
+            ATT_Y,
+            ATT_ROW,
+            ATT_ROW,
+            ATT_Y,
+            {.dtype = ESP_DTYPE_BOOL, .rank = 4, .dims = {2, 1, 1, 4}}},
+     .extents = {2, 3}},
+    /* ---- recurrent layers */
     {.name = "lstm",
      .kind = ESP_KIND_LSTM,
      .n_in = 6,

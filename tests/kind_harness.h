@@ -70,6 +70,6 @@ void kind_check_registry(const kind_examples_t *lists, int32_t n);
 
 kind_examples_t kind_examples_a(void); /* contraction, convolution, element-wise, reduce, views */
 kind_examples_t kind_examples_b(void); /* gather, random, normalisations, losses, update */
-kind_examples_t kind_examples_c(void); /* recurrent layers */
+kind_examples_t kind_examples_c(void); /* attention, recurrent layers */
 
 #endif

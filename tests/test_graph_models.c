@@ -75,13 +75,17 @@ static void check_text(const esp_graph_t *graph)
     free(same);
 }
 
-static void check_model(const char *name)
+/* `n_attention`: attentions of the model, all of which are recognised. */
+static void check_model(const char *name, int32_t n_attention)
 {
     esp_graph_t *model = load(name);
     if (model == NULL)
         return;
     esp_graph_t *small = canonical(model), *graph = train(small);
     assert_true(graph->batch > 0);
+    assert_int_equal(gb_count(small, ESP_KIND_ATTENTION), n_attention);
+    assert_int_equal(gb_count(graph, ESP_KIND_ATTENTION_GRAD), n_attention);
+    assert_int_equal(gb_count(small, ESP_KIND_SOFTMAX), 0);
     check_split(graph);
     check_text(graph);
     assert_true(graph->n_parameters > 0);
@@ -93,26 +97,26 @@ static void check_model(const char *name)
 static void test_convolutional(void **state)
 {
     (void)state;
-    check_model("models/resnet50.onnx");
-    check_model("models/resnet101.onnx");
-    check_model("models/inception_v3.onnx");
-    check_model("models/vgg19.onnx");
+    check_model("models/resnet50.onnx", 0);
+    check_model("models/resnet101.onnx", 0);
+    check_model("models/inception_v3.onnx", 0);
+    check_model("models/vgg19.onnx", 0);
 }
 
 static void test_transformers(void **state)
 {
     (void)state;
-    check_model("models/bert_large.onnx");
-    check_model("models/gpt2_small.onnx");
-    check_model("models/transformer.onnx");
-    check_model("models/transformer_2layer.onnx");
-    check_model("models/vit_b16.onnx");
+    check_model("models/bert_large.onnx", 24);
+    check_model("models/gpt2_small.onnx", 12);
+    check_model("models/transformer.onnx", 18);
+    check_model("models/transformer_2layer.onnx", 6);
+    check_model("models/vit_b16.onnx", 12);
 }
 
 static void test_recurrent(void **state)
 {
     (void)state;
-    check_model("models/lstm_lm.onnx");
+    check_model("models/lstm_lm.onnx", 0);
 }
 
 int main(void)

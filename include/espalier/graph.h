@@ -183,6 +183,18 @@ typedef union esp_attr {
         double rate, momentum, beta1, beta2, epsilon,
             decay; /* STATISTIC: momentum is the weight of g */
     } update;
+    struct { /* ATTENTION, ATTENTION_GRAD: label of each axis, as in CONTRACT. The last label of
+                the scores s is the key; the query is in q, y and s, the key in k, v and s; all
+                other labels of s are in q, k, v and y. One more label is in q and k (summed), one
+                in v and y. The mask broadcasts to s. */
+        int8_t q[ESP_MAX_RANK], k[ESP_MAX_RANK], v[ESP_MAX_RANK], y[ESP_MAX_RANK], s[ESP_MAX_RANK];
+        double scale;   /* of q k */
+        double fill;    /* boolean mask: the score where it hides */
+        int32_t hidden; /* boolean mask: hides where it is this, 0 or 1 */
+        int32_t dmask;  /* ATTENTION_GRAD: there is the output dmask */
+        double p;       /* dropout of the weights; 0: none */
+        int64_t stream; /* of the dropout; elements count as in s */
+    } attention;
     struct {                         /* LSTM, GRU, RNN and their gradients */
         int32_t reverse;             /* from the last element of the sequence to the first */
         int32_t linear_before_reset; /* GRU: the reset gate acts on R h + b, not on h */
@@ -439,8 +451,9 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_training_graph(const esp_graph_t *mode
                                                          esp_graph_t **graph_out, esp_diag_t *diag);
 
 /*
- * Recognises exported decompositions (LayerNorm, RMSNorm, GELU, SiLU, softmax cross-entropy) as the
- * fused kinds, folds transposes into contractions, drops identities and ops that reach no output.
+ * Recognises exported decompositions (LayerNorm, RMSNorm, GELU, SiLU, softmax cross-entropy,
+ * attention) as the fused kinds, folds transposes into contractions, drops identities and ops that
+ * reach no output.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_canonicalise(const esp_graph_t *graph,
                                                              const esp_allocator_t *alloc,

@@ -106,6 +106,11 @@ static const esp_i_field_t update_fields[] = {ENUM("optimizer", update.optimizer
                                               F64("epsilon", update.epsilon),
                                               F64("decay", update.decay)};
 
+static const esp_i_field_t attention_fields[] = {
+    LABELS("q", attention.q),    LABELS("k", attention.k),        LABELS("v", attention.v),
+    LABELS("y", attention.y),    LABELS("s", attention.s),        F64("scale", attention.scale),
+    F64("fill", attention.fill), I32("hidden", attention.hidden), I32("dmask", attention.dmask),
+    F64("p", attention.p),       I64("stream", attention.stream)};
 static const esp_i_field_t recurrent_fields[] = {
     I32("reverse", recurrent.reverse), I32("linear_before_reset", recurrent.linear_before_reset),
     I32("relu", recurrent.relu)};
@@ -169,6 +174,9 @@ const esp_i_field_t *esp_i_attr_fields(esp_op_kind_t kind, int32_t *count_out)
         TABLE(xent_fields);
     case ESP_KIND_UPDATE:
         TABLE(update_fields);
+    case ESP_KIND_ATTENTION:
+    case ESP_KIND_ATTENTION_GRAD:
+        TABLE(attention_fields);
     case ESP_KIND_LSTM:
     case ESP_KIND_LSTM_GRAD:
     case ESP_KIND_GRU:

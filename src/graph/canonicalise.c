@@ -24,7 +24,12 @@ static const esp_i_pattern_fn patterns[] = {
     esp_i_pattern_log_softmax,
     esp_i_pattern_xent,
     esp_i_pattern_layernorm,
+    esp_i_pattern_attention,
 };
+/* The last patterns are tried once the others find nothing more: they would hide from them what
+ * they match. */
+#define N_PATTERNS ((int32_t)(sizeof patterns / sizeof *patterns))
+#define N_LATE     1
 
 /* Every pattern makes the graph smaller or moves numbers into attributes; this is for the case that
  * two undo each other. */
@@ -36,6 +41,7 @@ typedef struct pass {
     bool *live;         /* per op of the old graph */
     bool *read;         /* per tensor of the old graph: an op that lives reads it */
     esp_op_id_t *op_to; /* per op of the old graph: its op in the new one, ESP_NONE */
+    int32_t n_patterns; /* that are tried */
     bool changed;
 } pass_t;
 
@@ -126,7 +132,7 @@ static esp_status_t rebuild_op(pass_t *pass, esp_op_id_t op)
     esp_builder_phase(rewrite->builder, (esp_phase_t)graph->op_phase[op],
                       origin != op ? pass->op_to[origin] : ESP_NONE);
     rewrite->root = op;
-    for (size_t i = 0; i < sizeof patterns / sizeof *patterns && made == ESP_NONE; i++) {
+    for (int32_t i = 0; i < pass->n_patterns && made == ESP_NONE; i++) {
         rewrite->n_inside = 0;
         if (is_single(pass, op))
             ESP_TRY(patterns[i](rewrite, &made));
@@ -138,7 +144,7 @@ static esp_status_t rebuild_op(pass_t *pass, esp_op_id_t op)
     pass->changed = pass->changed || made != ESP_NONE;
     if (rewrite->builder->ops.count == count)
         return ESP_OK; /* the output is another tensor */
-    pass->op_to[op] = count;
+    pass->op_to[op] = rewrite->builder->ops.count - 1;
     return esp_builder_role(rewrite->builder, rewrite->map[output],
                             (esp_role_t)graph->tensor_role[output]);
 }
@@ -207,10 +213,12 @@ static void release(pass_t *pass)
     esp_i_free(pass->alloc, pass->op_to);
 }
 
-static esp_status_t round_of(const esp_graph_t *graph, const esp_allocator_t *alloc,
-                             esp_graph_t **graph_out, bool *changed_out, esp_diag_t *diag)
+static esp_status_t round_of(const esp_graph_t *graph, int32_t n_patterns,
+                             const esp_allocator_t *alloc, esp_graph_t **graph_out,
+                             bool *changed_out, esp_diag_t *diag)
 {
-    pass_t pass = {.alloc = alloc, .rewrite = {.graph = graph, .diag = diag}};
+    pass_t pass = {
+        .alloc = alloc, .rewrite = {.graph = graph, .diag = diag}, .n_patterns = n_patterns};
     esp_status_t status = ESP_ERR_NOMEM;
     if (reserve(&pass)) {
         mark_live(&pass);
@@ -231,8 +239,10 @@ esp_status_t esp_graph_canonicalise(const esp_graph_t *graph, const esp_allocato
     const esp_allocator_t from = esp_i_allocator(alloc);
     esp_graph_t *last = NULL, *made = NULL;
     bool changed = true;
-    for (int32_t i = 0; i < MAX_ROUNDS && changed; i++) {
-        esp_status_t status = round_of(last != NULL ? last : graph, &from, &made, &changed, diag);
+    for (int32_t late = 0, i = 0; i < MAX_ROUNDS && (changed || late == 0); i++) {
+        late = changed ? late : N_LATE;
+        esp_status_t status = round_of(last != NULL ? last : graph, N_PATTERNS - N_LATE + late,
+                                       &from, &made, &changed, diag);
         esp_graph_destroy(last);
         if (status != ESP_OK)
             return status;

@@ -77,7 +77,7 @@ static bool literal_scalar(const esp_graph_t *graph, esp_tensor_id_t tensor, dou
     for (int64_t i = 1; i < n; i++)
         if (esp_i_literal_real(dtype, data, i) != *value)
             return false;
-    return isfinite(*value);
+    return !isnan(*value);
 }
 
 bool esp_i_rewrite_scalar(const esp_i_rewrite_t *rewrite, esp_tensor_id_t tensor, double *value)
@@ -171,25 +171,48 @@ static void settle(esp_i_rewrite_t *rewrite, int32_t n, const esp_tensor_id_t *i
         rewrite->gone[rewrite->inside[i]] = true;
 }
 
-esp_status_t esp_i_rewrite_emit(esp_i_rewrite_t *rewrite, esp_op_kind_t kind,
-                                const esp_attr_t *attr, int32_t n, const esp_tensor_id_t *inputs,
-                                esp_tensor_id_t *out)
+/* An input of a new op in the builder, in the shape of `like`. */
+static esp_status_t put_input(esp_i_rewrite_t *rewrite, esp_tensor_id_t input, esp_tensor_id_t like,
+                              esp_tensor_id_t *out)
+{
+    const esp_graph_t *graph = rewrite->graph;
+    *out = input != ESP_NONE ? rewrite->map[input] : ESP_NONE;
+    if (input == like || esp_i_rewrite_same_shape(rewrite, input, like))
+        return ESP_OK;
+    const char *name =
+        esp_i_arena_printf(&rewrite->builder->arena, "%s/inner", graph->op_name[rewrite->root]);
+    if (name == NULL)
+        return esp_i_nomem(rewrite->diag);
+    return esp_i_make_reshape(rewrite->builder, *out, graph->tensor_rank[like],
+                              graph->tensor_dims[like], name, out, rewrite->diag);
+}
+
+esp_status_t esp_i_rewrite_emit_as(esp_i_rewrite_t *rewrite, esp_op_kind_t kind,
+                                   const esp_attr_t *attr, int32_t n, const esp_tensor_id_t *inputs,
+                                   const esp_tensor_id_t *like, esp_tensor_id_t *out)
 {
     const esp_graph_t *graph = rewrite->graph;
     const char *names[ESP_I_MAX_OUT] = {
         graph->tensor_name[esp_i_rewrite_output(rewrite, rewrite->root)]};
     esp_tensor_id_t mapped[4], made[ESP_I_MAX_OUT];
     esp_assert(n <= 4);
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = 0; i < n; i++)
         if (!is_there(rewrite, inputs[i]))
             return ESP_OK; /* the next round sees it as it is then */
-        mapped[i] = inputs[i] != ESP_NONE ? rewrite->map[inputs[i]] : ESP_NONE;
-    }
+    for (int32_t i = 0; i < n; i++)
+        ESP_TRY(put_input(rewrite, inputs[i], like[i], &mapped[i]));
     ESP_TRY(esp_i_builder_op(rewrite->builder, kind, attr, n, mapped, graph->op_name[rewrite->root],
                              names, made, rewrite->diag));
     settle(rewrite, n, inputs);
     *out = made[0];
     return ESP_OK;
+}
+
+esp_status_t esp_i_rewrite_emit(esp_i_rewrite_t *rewrite, esp_op_kind_t kind,
+                                const esp_attr_t *attr, int32_t n, const esp_tensor_id_t *inputs,
+                                esp_tensor_id_t *out)
+{
+    return esp_i_rewrite_emit_as(rewrite, kind, attr, n, inputs, inputs, out);
 }
 
 esp_status_t esp_i_rewrite_emit_chain(esp_i_rewrite_t *rewrite, esp_tensor_id_t x, int32_t n,

@@ -64,6 +64,10 @@ bool esp_i_rewrite_closed(const esp_i_rewrite_t *rewrite);
 esp_status_t esp_i_rewrite_emit(esp_i_rewrite_t *rewrite, esp_op_kind_t kind,
                                 const esp_attr_t *attr, int32_t n, const esp_tensor_id_t *inputs,
                                 esp_tensor_id_t *out);
+/* The same; input i is first given the shape of like[i], which has as many elements. */
+esp_status_t esp_i_rewrite_emit_as(esp_i_rewrite_t *rewrite, esp_op_kind_t kind,
+                                   const esp_attr_t *attr, int32_t n, const esp_tensor_id_t *inputs,
+                                   const esp_tensor_id_t *like, esp_tensor_id_t *out);
 /* Ops of one input, each on the one before. */
 typedef struct esp_i_step {
     esp_op_kind_t kind;
@@ -94,5 +98,7 @@ esp_status_t esp_i_pattern_gelu_tanh(esp_i_rewrite_t *rewrite, esp_tensor_id_t *
 esp_status_t esp_i_pattern_log_softmax(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
 esp_status_t esp_i_pattern_xent(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
 esp_status_t esp_i_pattern_layernorm(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
+/* Once none of the others finds anything. */
+esp_status_t esp_i_pattern_attention(esp_i_rewrite_t *rewrite, esp_tensor_id_t *out);
 
 #endif
