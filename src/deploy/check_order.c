@@ -193,12 +193,99 @@ static bool reaches(esp_i_check_t *check, int32_t a, int32_t b, int32_t steps)
     return false;
 }
 
+/* ---- tables that answer most questions at once ---------------------------------------------- */
+
+#define REACH_MAX ((int64_t)1 << 25) /* entries */
+
+static void reach_join(esp_i_check_t *check, int32_t task, int32_t after)
+{
+    const esp_deployment_t *d = check->d;
+    int32_t *to = check->reach + (int64_t)task * d->n_classes, class_ = d->task_class[after];
+    const int32_t *from = check->reach + (int64_t)after * d->n_classes;
+    for (int32_t c = 0; c < d->n_classes; c++)
+        to[c] = from[c] < to[c] ? from[c] : to[c];
+    if (class_ != ESP_NONE && d->position[after] < to[class_])
+        to[class_] = d->position[after];
+}
+
+static esp_status_t index_reach(esp_i_check_t *check)
+{
+    const esp_deployment_t *d = check->d;
+    int64_t entries = (int64_t)d->n_tasks * d->n_classes;
+    if (entries > REACH_MAX)
+        return ESP_OK;
+    check->reach = esp_i_arena_alloc(&check->arena, entries, sizeof(int32_t));
+    if (!check->reach)
+        return esp_i_nomem(check->diag);
+    for (int64_t i = 0; i < entries; i++)
+        check->reach[i] = INT32_MAX;
+    for (int32_t p = d->n_tasks - 1; p >= 0; p--) {
+        int32_t t = d->order[p], comm = d->task_comm[t];
+        for (int32_t s = d->successor_offset[t]; s < d->successor_offset[t + 1]; s++)
+            reach_join(check, t, d->successor[s]);
+        if (comm == ESP_NONE && check->compute_next[t] != ESP_NONE)
+            reach_join(check, t, check->compute_next[t]);
+        for (int32_t i = comm == ESP_NONE ? 0 : d->comm_class_offset[comm];
+             comm != ESP_NONE && i < d->comm_class_offset[comm + 1]; i++)
+            if (d->comm_collective[comm] && check->collective_next[i] != ESP_NONE)
+                reach_join(check, t, check->collective_next[i]);
+    }
+    return ESP_OK;
+}
+
+static esp_status_t index_before(esp_i_check_t *check)
+{
+    const esp_deployment_t *d = check->d;
+    const int32_t n = d->n_tasks;
+    check->before_offset = esp_i_arena_alloc(&check->arena, (int64_t)n + 2, sizeof(int32_t));
+    check->before = esp_i_arena_alloc(&check->arena, d->successor_offset[n], sizeof(int32_t));
+    if (!check->before_offset || !check->before)
+        return esp_i_nomem(check->diag);
+    for (int32_t t = 0; t < n; t++)
+        check->before_offset[t + 1] = check->before_offset[t] + d->n_predecessors[t];
+    for (int32_t t = 0; t < n; t++)
+        for (int32_t s = d->successor_offset[t]; s < d->successor_offset[t + 1]; s++)
+            check->before[check->before_offset[d->successor[s]]++] = t;
+    for (int32_t t = n; t > 0; t--)
+        check->before_offset[t] = check->before_offset[t - 1];
+    check->before_offset[0] = 0;
+    return ESP_OK;
+}
+
+/* A compute task that `a` is, or that follows it, is at most at this position of its class. */
+static int32_t reached(const esp_i_check_t *check, int32_t a, int32_t class_)
+{
+    if (check->d->task_class[a] == class_)
+        return check->d->position[a];
+    return check->reach[(int64_t)a * check->d->n_classes + class_];
+}
+
+/*
+ * Whether the table knows that b follows a, or of the next step: then the class of b, or of what b
+ * depends on, has only to be reached anywhere in the first one.
+ */
+static bool known(const esp_i_check_t *check, int32_t a, int32_t b, bool next)
+{
+    const esp_deployment_t *d = check->d;
+    if (!check->reach)
+        return false;
+    if (d->task_class[b] != ESP_NONE)
+        return reached(check, a, d->task_class[b]) <= (next ? INT32_MAX - 1 : d->position[b]);
+    for (int32_t i = check->before_offset[b]; i < check->before_offset[b + 1]; i++) {
+        int32_t p = check->before[i];
+        if (d->task_class[p] != ESP_NONE &&
+            reached(check, a, d->task_class[p]) <= (next ? INT32_MAX - 1 : d->position[p]))
+            return true;
+    }
+    return false;
+}
+
 bool esp_i_check_before(esp_i_check_t *check, int32_t a, int32_t b)
 {
     const esp_deployment_t *d = check->d;
     if (d->position[a] >= d->position[b])
         return false;
-    if (same_stream(d, a, b))
+    if (same_stream(d, a, b) || known(check, a, b, false))
         return true;
     for (int32_t s = d->successor_offset[a]; s < d->successor_offset[a + 1]; s++)
         if (d->successor[s] == b)
@@ -208,7 +295,7 @@ bool esp_i_check_before(esp_i_check_t *check, int32_t a, int32_t b)
 
 bool esp_i_check_before_next(esp_i_check_t *check, int32_t a, int32_t b)
 {
-    if (same_stream(check->d, a, b))
+    if (same_stream(check->d, a, b) || known(check, a, b, true))
         return true;
     for (int32_t e = check->cross_offset[a]; e < check->cross_offset[a + 1]; e++)
         if (check->cross[e] == b)
@@ -221,5 +308,7 @@ esp_status_t esp_i_check_order(esp_i_check_t *check)
     ESP_TRY(check_permutation(check));
     ESP_TRY(check_successors(check));
     ESP_TRY(check_edges(check));
-    return index_streams(check);
+    ESP_TRY(index_streams(check));
+    ESP_TRY(index_before(check));
+    return index_reach(check);
 }
