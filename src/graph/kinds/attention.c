@@ -11,6 +11,7 @@
  * not offered: the gradient would have to gather what each device adds to dk and dv.
  */
 #include "graph/kinds/attention.h"
+#include "graph/kinds/nest.h"
 
 #include <math.h>
 #include <string.h>
@@ -295,19 +296,17 @@ static void declare(const esp_i_op_t *op, int32_t mask, const int8_t *in, const 
 {
     esp_i_att_t att;
     const esp_i_att_shapes_t shapes = shapes_of(op, mask);
-    if (esp_i_att_axes(op->attr, &shapes, &att, NULL) != ESP_OK)
-        return; /* infer has refused it */
+    if (esp_i_op_empty(op) || esp_i_att_axes(op->attr, &shapes, &att, NULL) != ESP_OK)
+        return; /* nothing to split; the latter infer refuses */
     esp_i_att_runs(op->attr, &shapes, &att);
     for (int32_t run = RUNS; run < att.n; run++) {
         const int64_t extent = att.extent[run];
-        if (extent == 0)
-            return;
         esp_i_dims_open(dims, extent, 1);
         for (int32_t i = 0; i < op->n_in + op->n_out; i++) {
             const int32_t layout = i < op->n_in ? in[i] : out[i - op->n_in];
             const int64_t inner = att.stride[run][layout];
             const int64_t elements = esp_i_att_elements(&att, layout);
-            if (inner > 0 && elements > 0)
+            if (inner > 0)
                 esp_i_dims_bind(dims, i, ESP_BIND_CARRY, elements / (extent * inner), inner);
             else if (i >= op->n_in)
                 esp_i_dims_bind(dims, i, ESP_BIND_SUM, 1, 1);
