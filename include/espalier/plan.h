@@ -16,6 +16,7 @@
 #ifndef ESPALIER_PLAN_H
 #define ESPALIER_PLAN_H
 
+#include "espalier/search.h"
 #include "espalier/sim.h"
 #include "espalier/strategy.h"
 
@@ -98,6 +99,27 @@ typedef struct esp_plan {
     int32_t n_baselines;
     const esp_plan_baseline_t *baseline;
 } esp_plan_t;
+
+/* What the plan of a search is made from. */
+typedef struct esp_plan_source {
+    const char *model_path; /* the file: it is hashed */
+    const char *batch_dim;  /* import options, as in esp_onnx_opts_t; may be NULL */
+    const char *dims;
+    const char *cluster_path; /* may be NULL */
+    const esp_training_opts_t *training;
+    const esp_cost_t *cost; /* of the training graph and the cluster */
+    const esp_search_opts_t *opts;
+    const esp_search_result_t *result;
+} esp_plan_source_t;
+
+/*
+ * The plan of the best deployment that a search found. On success *plan_out is the caller's, for
+ * esp_plan_destroy; it does not need the source any longer. Errors: ESP_ERR_IO and ESP_ERR_LIMIT
+ * (the model file), ESP_ERR_INFEASIBLE (the best does not fit), ESP_ERR_NOMEM. O(size of the plan).
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_plan_create(const esp_plan_source_t *source,
+                                                      const esp_allocator_t *alloc,
+                                                      esp_plan_t **plan_out, esp_diag_t *diag);
 
 /*
  * The text of a plan file. `directory`: of the file it is for; the model's path is written relative
