@@ -230,7 +230,8 @@ esp_status_t esp_i_check_arena(esp_i_check_t *check)
     const esp_deployment_t *d = check->d;
     if (!d->buffer_offset)
         return ESP_OK;
-    if (!d->class_arena_bytes || !d->task_scratch_offset || !d->comm_scratch_offset)
+    if (!d->class_arena_bytes || !d->task_scratch_offset ||
+        (!d->comm_scratch_offset && d->n_comms > 0))
         return esp_i_check_fail(check, "the deployment is packed in part only");
     int64_t most = (int64_t)d->n_buffers + d->n_tasks + d->comm_class_offset[d->n_comms] + 1;
     arena_t arena = {.tenant = esp_i_arena_alloc(&check->arena, most, sizeof *arena.tenant),
