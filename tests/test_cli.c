@@ -20,6 +20,7 @@ static const struct golden {
     {"cluster_help.txt", "cluster -h", false},
     {"plan_help.txt", "plan --help", false},
     {"compare_help.txt", "compare --help", false},
+    {"simulate_help.txt", "simulate --help", false},
     {"cluster_lab.txt", "cluster clusters/lab.yaml", false},
     {"cluster_testbed.txt", "cluster clusters/testbed.yaml --verbose", false},
     {"cluster_h100x64.txt", "cluster clusters/h100x64.yaml", false},
@@ -218,6 +219,48 @@ static void test_compare_json(void **state)
     cli_result_free(&result);
 }
 
+/* A plan that was written simulates to what it predicts, and is the same bytes every time. */
+static void test_plan_file(void **state)
+{
+    test_dir_t dir;
+    char path[TEST_PATH_MAX], again[TEST_PATH_MAX], trace[TEST_PATH_MAX];
+    const char *format =
+        "plan models/vgg19.onnx -c clusters/testbed.yaml --batch 64 "
+        "--evaluations 40 --optimizer adam --freeze features.0 -q -o %s --trace %s";
+    cli_result_t result;
+    (void)state;
+    test_dir_make(&dir);
+    test_dir_file(&dir, "trace.json", trace);
+    cli_run(&result, format, test_dir_file(&dir, "plan.json", path), trace);
+    cli_expect(&result, 0);
+    assert_string_equal(result.out, "");
+    cli_result_free(&result);
+    cli_run(&result, format, test_dir_file(&dir, "again.json", again), trace);
+    cli_expect(&result, 0);
+    cli_result_free(&result);
+    char *first = test_read_file(path, NULL), *second = test_read_file(again, NULL);
+    assert_string_equal(first, second);
+    char *events = test_read_file(trace, NULL);
+    esp_i_json_destroy(parse(events));
+    free(events);
+    free(first);
+    free(second);
+
+    cli_run(&result, "simulate %s --json --trace %s", path, trace);
+    cli_expect(&result, 0);
+    esp_i_json_doc_t *doc = parse(result.out);
+    esp_i_json_t root = esp_i_json_root(doc);
+    assert_true(real_of(root, "step_time_s") - real_of(root, "plan_step_time_s") == 0);
+    esp_i_json_destroy(doc);
+    cli_result_free(&result);
+    cli_run(&result, "simulate %s --links exclusive --barrier", path);
+    cli_expect(&result, 0);
+    cli_expect_narrow(&result);
+    cli_result_free(&result);
+    assert_int_equal(test_dir_count(&dir), 3);
+    test_dir_remove(&dir);
+}
+
 /* Drops the one member that may differ between equal runs. */
 static void drop_time(char *text)
 {
@@ -266,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_dump),
         cmocka_unit_test(test_plan_json),
         cmocka_unit_test(test_compare_json),
+        cmocka_unit_test(test_plan_file),
         cmocka_unit_test(test_threads_do_not_matter),
         cmocka_unit_test(test_ghost_batches_are_named),
     };

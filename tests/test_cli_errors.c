@@ -38,6 +38,8 @@ static const struct {
     {"small.yaml", "name: small\nnodes:\n  - name: n\n    devices: [{type: rtx3090, count: 2, "
                    "memory: 300 MiB}]\n"
                    "    intra: {kind: pcie, bandwidth: 12 GB/s, latency: 5 us}\n"},
+    {"no_json.json", "{\"format\": "},
+    {"other.json", "{\"a\": 1}"},
     {"text.onnx", "this is a text"},
     {"empty.onnx", ""},
 };
@@ -194,7 +196,18 @@ static const struct bad {
     {"cluster models/vgg19.onnx", 1, "vgg19.onnx"},
     {"plan @/dense.onnx -c @/missing.yaml", 1, "missing.yaml: "},
     {"plan @/dense.onnx -c @/wrong_unit.yaml", 1, "wrong_unit.yaml:5:"},
+    /* plans */
+    {"simulate @/missing.json", 1, "missing.json: "},
+    {"simulate @", 1, "directory"},
+    {"simulate @/no_json.json", 1, "no_json.json:1:"},
+    {"simulate @/other.json", 1, "other.json: $."},
+    {"simulate @/dense.onnx", 1, "dense.onnx"},
+    {"simulate @/plan.json --trace @/nowhere/t.json", 1, "directory does not exist"},
+    {"simulate @/plan.json --evaluations 3", 2, "unknown option --evaluations of simulate"},
     /* outputs */
+    {"plan @/dense.onnx -c @/one.yaml -q -o /dev/full", 1, "/dev/full: "},
+    {"plan @/dense.onnx -c @/one.yaml -q -o @", 1, "irectory"},
+    {"plan @/dense.onnx -c @/one.yaml -q --trace /dev/full", 1, "/dev/full: "},
     {"plan @/dense.onnx -c @/one.yaml -o @/nowhere/plan.json", 1, "directory does not exist"},
     {"plan @/dense.onnx -c @/one.yaml --trace @/nowhere/t.json", 1, "directory does not exist"},
     /* nothing fits */
@@ -313,12 +326,55 @@ static void test_small_batches(void **state)
     }
 }
 
+/* Replaces the first `from` in a file by `to`, which has the same length. */
+static void tamper(const char *path, const char *from, const char *to)
+{
+    size_t length;
+    char *text = test_read_file(path, &length);
+    char *at = strstr(text, from);
+    assert_non_null(at);
+    memcpy(at, to, strlen(to));
+    test_write_file(path, text, length);
+    free(text);
+}
+
+/* A plan whose model, cluster or contents are no longer what was planned. */
+static void test_stale_plans(void **state)
+{
+    static const struct {
+        const char *from, *to, *part;
+    } changes[] = {
+        {"\"batch\": 32", "\"batch\": 33", ""},
+        {"launch: 5000 ns", "launch: 6000 ns", "the cluster has changed"},
+        {"dense.onnx", "dance.onnx", "dance.onnx"},
+        {"\"format_version\": 1", "\"format_version\": 7", "version"},
+        {"\"seed\"", "\"sead\"", "sead"},
+    };
+    char model[TEST_PATH_MAX], cluster[TEST_PATH_MAX], path[TEST_PATH_MAX];
+    cli_result_t result;
+    (void)state;
+    test_dir_file(&dir, "dense.onnx", model);
+    test_dir_file(&dir, "one.yaml", cluster);
+    test_dir_file(&dir, "stale.json", path);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        cli_run(&result, "plan %s -c %s --batch 32 --evaluations 0 -q -o %s", model, cluster, path);
+        cli_expect(&result, 0);
+        cli_result_free(&result);
+        tamper(path, changes[i].from, changes[i].to);
+        cli_run(&result, "simulate %s", path);
+        cli_expect_error(&result, 1, changes[i].part);
+        cli_result_free(&result);
+    }
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),        cmocka_unit_test(test_no_arguments),
         cmocka_unit_test(test_unreadable),   cmocka_unit_test(test_standard_output),
         cmocka_unit_test(test_nothing_fits), cmocka_unit_test(test_small_batches),
+        cmocka_unit_test(test_stale_plans),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -80,6 +80,8 @@ const char *cli_nearest(const char *word, const char *const *names);
 void cli_error(const char *format, ...) ESP_PRINTF(1, 2);
 /* Says what went wrong; the exit status for it. */
 int cli_fail(esp_status_t status, const esp_diag_t *diag);
+/* The same; the fault is in that file unless the diagnostic names another one. */
+int cli_fail_in(const char *file, esp_status_t status, esp_diag_t *diag);
 /* Writes to stdout; all of it or an error. CLI_DONE or CLI_BAD_INPUT. */
 int cli_print(const char *text);
 /* Prints a report and releases it, unless `status` says that there is none. */

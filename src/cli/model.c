@@ -47,13 +47,8 @@ int cli_model_load(const cli_args_t *args, bool forward_only, cli_model_t *model
     if (status == ESP_OK)
         return CLI_DONE;
     /* A fault in the graph is one of the file, whichever pass finds it. */
-    if (diag.file[0] == '\0' && status != ESP_ERR_ARGUMENT && status != ESP_ERR_NOMEM) {
-        size_t i = 0;
-        for (; args->operand[i] != '\0' && i < sizeof diag.file - 1; i++)
-            diag.file[i] = args->operand[i];
-        diag.file[i] = '\0';
-    }
-    return cli_fail(status, &diag);
+    return status == ESP_ERR_ARGUMENT ? cli_fail(status, &diag)
+                                      : cli_fail_in(args->operand, status, &diag);
 }
 
 void cli_model_fini(cli_model_t *model)

@@ -61,6 +61,17 @@ int cli_fail(esp_status_t status, const esp_diag_t *diag)
     return CLI_FAULT;
 }
 
+int cli_fail_in(const char *file, esp_status_t status, esp_diag_t *diag)
+{
+    if (diag->file[0] == '\0' && status != ESP_ERR_NOMEM)
+        (void)snprintf(diag->file, sizeof diag->file, "%s", file);
+    if (diag->text[0] == '\0') {
+        diag->status = status;
+        (void)snprintf(diag->text, sizeof diag->text, "%s", esp_status_text(status));
+    }
+    return cli_fail(status, diag);
+}
+
 /* ---- standard output ---------------------------------------------------------------------- */
 
 int cli_print(const char *text)

@@ -13,35 +13,22 @@ typedef struct bench {
     esp_sim_opts_t opts;
 } bench_t;
 
-/* The plan fits if its fullest device does. */
-static void judge(const esp_cluster_t *cluster, esp_i_row_t *row)
-{
-    row->outcome.slack_bytes = INT64_MAX;
-    for (int32_t d = 0; d < cluster->n_devices; d++) {
-        int64_t left = cluster->device_memory_bytes[d] - row->peak_bytes[d];
-        if (row->peak_bytes[d] > 0 && left < row->outcome.slack_bytes) {
-            row->outcome.slack_bytes = left;
-            row->outcome.worst_device = d;
-        }
-    }
-    row->outcome.feasible = row->outcome.slack_bytes >= 0;
-}
-
+/* As the search settles a plan: packed by its timeline, then run with what that adds. */
 static esp_status_t measure(bench_t *bench, const esp_strategy_t *strategy, esp_i_row_t *row,
                             esp_diag_t *diag)
 {
     const esp_deployment_t *d;
     esp_sim_result_t sim;
     ESP_TRY(esp_lower(bench->lowerer, strategy, &d, diag));
-    ESP_TRY(esp_deployment_pack(bench->lowerer, diag));
+    ESP_TRY(esp_sim_run(bench->sim, d, &bench->opts, &sim, diag));
+    ESP_TRY(esp_deployment_pack_timed(bench->lowerer, sim.start_ns, sim.end_ns, sim.step_time_ns,
+                                      diag));
     ESP_TRY(esp_sim_run(bench->sim, d, &bench->opts, &sim, diag));
     for (int32_t device = 0; device < d->cluster->n_devices; device++) {
         int32_t class = d->device_class[device];
         row->peak_bytes[device] = class == ESP_NONE ? 0 : d->class_arena_bytes[class];
         row->busy_ns[device] = class == ESP_NONE ? 0 : sim.class_busy_ns[class];
     }
-    row->outcome.step_time_ns = sim.step_time_ns;
-    judge(d->cluster, row);
     return ESP_OK;
 }
 
@@ -80,6 +67,7 @@ esp_status_t esp_i_rows_make(const esp_report_search_args_t *subject, esp_i_aren
     bench_t bench = {.opts = esp_sim_opts_default()};
     bench.opts.links = subject->opts->links;
     bench.opts.barrier = subject->opts->barrier;
+    bench.opts.timeline = 1;
     esp_status_t status = esp_lowerer_create(subject->cost, alloc, &bench.lowerer, diag);
     if (status == ESP_OK)
         status = esp_sim_create(alloc, &bench.sim);
@@ -173,12 +161,15 @@ void esp_i_put_rows(const esp_report_search_args_t *subject, const esp_i_row_t *
 void esp_i_put_heading(const char *model, const esp_cost_t *cost, esp_link_mode_t links,
                        int32_t barrier, esp_i_text_t *text)
 {
-    esp_i_text_addf(
-        text, "%s on %s: %d %s, batch %lld, %s, %s links%s\n\n",
+    char line[1024];
+    (void)snprintf(
+        line, sizeof line, "%.512s on %s: %d %s, batch %lld, %s, %s links%s",
         model != NULL ? model : cost->graph->name, cost->cluster->name,
         (int)cost->cluster->n_devices, cost->cluster->n_devices == 1 ? "device" : "devices",
         (long long)cost->graph->batch, esp_precision_name(cost->precision),
         links == ESP_LINK_FAIR ? "fair" : "exclusive", barrier ? ", one isolated step" : "");
+    esp_i_report_wrap(text, 2, line);
+    esp_i_text_add(text, "\n");
 }
 
 void esp_i_put_effort(const esp_report_search_args_t *subject, esp_i_text_t *text)
