@@ -88,12 +88,15 @@ static void sample_fill(sample_t *s)
     p->baseline = s->baseline;
 }
 
+/* Release with free(). In a struct, because gcc 12 takes a local pointer for what it points at. */
 static char *json_of(const esp_plan_t *plan)
 {
-    char *text = NULL;
+    struct {
+        char *text;
+    } out = {NULL};
     esp_diag_t diag = {0};
-    test_assert_ok(esp_plan_to_json(plan, NULL, NULL, &text, &diag), &diag);
-    return text;
+    test_assert_ok(esp_plan_to_json(plan, NULL, NULL, &out.text, &diag), &diag);
+    return out.text;
 }
 
 static esp_status_t parse(const char *text, esp_plan_t **plan, esp_diag_t *diag)
