@@ -55,6 +55,21 @@ foreach(esp_source ${esp_test_scripts})
   esp_add_test(${esp_name} sh ${esp_source})
 endforeach()
 
+# Every examples/*.c is a program on the public interface, built and run.
+file(GLOB esp_examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.c)
+foreach(esp_source ${esp_examples})
+  get_filename_component(esp_name ${esp_source} NAME_WE)
+  add_executable(example_${esp_name} ${esp_source})
+  target_link_libraries(example_${esp_name} PRIVATE espalier_flags espalier)
+endforeach()
+if(TARGET example_plan)
+  esp_add_test(example_plan example_plan ${PROJECT_SOURCE_DIR}/models/vgg19.onnx
+    ${PROJECT_SOURCE_DIR}/clusters/testbed.yaml ${PROJECT_BINARY_DIR}/example_plan.json)
+endif()
+if(TARGET example_cluster)
+  esp_add_test(example_cluster example_cluster)
+endif()
+
 # The rules that are machines: layers, licences, format.
 foreach(esp_check layers licences format)
   if(EXISTS ${PROJECT_SOURCE_DIR}/tools/check_${esp_check})
