@@ -16,7 +16,9 @@ all: ## build/espalier and build/libespalier.so
 
 demo: all ## plan one model for one small cluster
 	@set -x
-	build/espalier plan models/resnet50.onnx -c clusters/lab.yaml
+	build/espalier plan models/vgg19.onnx -c clusters/testbed.yaml --batch 96 \
+	    -o build/plan.json
+	build/espalier simulate build/plan.json --trace build/trace.json --quiet
 
 check: ## sanitized debug build, every test, the layer, licence and format rules
 	@tools/install_deps check

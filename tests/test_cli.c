@@ -94,6 +94,28 @@ static void test_shapes(void **state)
     }
 }
 
+/* docs/cli.md knows every option that a command has. */
+static void test_reference_is_complete(void **state)
+{
+    static const char *const commands[] = {"inspect", "cluster", "plan", "compare", "simulate"};
+    char path[TEST_PATH_MAX], option[64];
+    (void)state;
+    char *page = test_read_file(test_source_path("docs/cli.md", path), NULL);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        cli_result_t result;
+        cli_run(&result, "%s --help", commands[i]);
+        cli_expect(&result, 0);
+        for (const char *at = result.out; (at = strstr(at, " --")) != NULL; at++) {
+            size_t length = strspn(at + 3, "abcdefghijklmnopqrstuvwxyz0123456789-");
+            (void)snprintf(option, sizeof option, "`--%.*s", (int)length, at + 3);
+            if (length > 0 && strstr(page, option) == NULL)
+                fail_msg("%s is not in docs/cli.md", option);
+        }
+        cli_result_free(&result);
+    }
+    free(page);
+}
+
 static void test_quiet(void **state)
 {
     static const char *const lines[] = {
@@ -305,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_reference_is_complete),
         cmocka_unit_test(test_quiet),
         cmocka_unit_test(test_dump),
         cmocka_unit_test(test_plan_json),

@@ -41,7 +41,7 @@ static esp_status_t detail_make(const esp_report_search_args_t *subject, esp_i_a
 }
 
 static void put_detail(const esp_report_search_args_t *subject, const detail_t *detail,
-                       const esp_allocator_t *alloc, esp_i_text_t *text)
+                       bool verbose, const esp_allocator_t *alloc, esp_i_text_t *text)
 {
     const esp_deployment_t *d = subject->result->deployment;
     const esp_strategy_t *strategy = &subject->result->best.strategy;
@@ -51,7 +51,7 @@ static void put_detail(const esp_report_search_args_t *subject, const detail_t *
         esp_i_text_addf(text, "The batch is cut into %d micro-batches.\n",
                         (int)strategy->micro_batches);
     esp_i_text_add(text, "\nwhere the step goes:\n");
-    esp_i_put_usage(d, &detail->run, detail->usage, alloc, text);
+    esp_i_put_usage(d, &detail->run, detail->usage, verbose, alloc, text);
     esp_i_text_add(text, "\n");
     esp_i_put_moves(d, &detail->run, alloc, text);
 }
@@ -118,14 +118,15 @@ static void plan_json(const esp_report_search_args_t *subject, const esp_i_row_t
 }
 
 static void plan_text(const esp_report_search_args_t *subject, const esp_i_row_t *rows,
-                      const detail_t *detail, const esp_allocator_t *alloc, esp_i_text_t *text)
+                      const detail_t *detail, bool verbose, const esp_allocator_t *alloc,
+                      esp_i_text_t *text)
 {
     esp_i_put_heading(subject->model, subject->cost, subject->opts->links, subject->opts->barrier,
                       text);
     esp_i_put_rows(subject, rows, alloc, text);
     esp_i_text_add(text, "\n");
     esp_i_put_effort(subject, text);
-    put_detail(subject, detail, alloc, text);
+    put_detail(subject, detail, verbose, alloc, text);
 }
 
 esp_status_t esp_report_plan(const esp_report_search_args_t *subject, const esp_report_opts_t *opts,
@@ -146,7 +147,7 @@ esp_status_t esp_report_plan(const esp_report_search_args_t *subject, const esp_
         if (opts->form == ESP_REPORT_JSON)
             plan_json(subject, rows, &detail, &text);
         else
-            plan_text(subject, rows, &detail, &memory, &text);
+            plan_text(subject, rows, &detail, opts->verbose != 0, &memory, &text);
         status = esp_i_report_finish(&text, text_out, diag);
     }
     esp_sim_destroy(detail.sim);

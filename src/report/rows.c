@@ -113,7 +113,10 @@ static void put_row(const esp_report_search_args_t *subject, const esp_i_row_t *
         esp_i_table_cell(table, "%.2f x", (double)outcome->step_time_ns / (double)best_ns(rows));
     else
         esp_i_table_cell(table, "-");
-    esp_i_format_bytes(row->peak_bytes[outcome->worst_device], value);
+    int64_t peak = 0;
+    for (int32_t d = 0; d < cluster->n_devices; d++)
+        peak = esp_i_max_i64(peak, row->peak_bytes[d]);
+    esp_i_format_bytes(peak, value);
     esp_i_table_cell(table, "%s", value);
     esp_i_format_bytes(-outcome->slack_bytes, value);
     if (outcome->feasible)

@@ -22,9 +22,11 @@ esp_status_t esp_i_usage(const esp_deployment_t *deployment, const esp_sim_resul
 /* A device that has no part in the deployment is idle. */
 esp_i_usage_t esp_i_device_usage(const esp_deployment_t *deployment, const esp_i_usage_t *usage,
                                  int64_t step_ns, int32_t device);
-/* Table of devices: those of a class in one row, or means of the groups if there are many. */
+/* Table of devices: those of a class in one row; means of the groups if there are many, unless
+ * verbose. */
 void esp_i_put_usage(const esp_deployment_t *deployment, const esp_sim_result_t *sim,
-                     const esp_i_usage_t *usage, const esp_allocator_t *alloc, esp_i_text_t *text);
+                     const esp_i_usage_t *usage, bool verbose, const esp_allocator_t *alloc,
+                     esp_i_text_t *text);
 
 /* ---- movements (moves.c) ------------------------------------------------------------------ */
 

@@ -2,7 +2,8 @@
 #include "report/run.h"
 
 static void put_text(const esp_report_run_args_t *subject, const esp_i_usage_t *usage,
-                     const esp_i_duty_t *duty, const esp_allocator_t *alloc, esp_i_text_t *text)
+                     const esp_i_duty_t *duty, bool verbose, const esp_allocator_t *alloc,
+                     esp_i_text_t *text)
 {
     const esp_deployment_t *d = subject->deployment;
     const esp_sim_result_t *sim = subject->sim;
@@ -19,7 +20,7 @@ static void put_text(const esp_report_run_args_t *subject, const esp_i_usage_t *
     esp_i_text_add(text, "\n");
     esp_i_put_duties(d, duty, text);
     esp_i_text_add(text, "\n");
-    esp_i_put_usage(d, sim, usage, alloc, text);
+    esp_i_put_usage(d, sim, usage, verbose, alloc, text);
     esp_i_text_add(text, "\n");
     esp_i_put_moves(d, sim, alloc, text);
 }
@@ -86,7 +87,7 @@ esp_status_t esp_report_run(const esp_report_run_args_t *subject, const esp_repo
         if (opts->form == ESP_REPORT_JSON)
             put_json(subject, usage, &text);
         else
-            put_text(subject, usage, duty, &memory, &text);
+            put_text(subject, usage, duty, opts->verbose != 0, &memory, &text);
         status = esp_i_report_finish(&text, text_out, diag);
     }
     esp_i_arena_fini(&arena);

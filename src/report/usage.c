@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { LINES = 24 }; /* device classes; where there are more, device groups are shown */
+enum { LINES = 8 }; /* device classes; where there are more, device groups are shown */
 
 /* ---- folding ------------------------------------------------------------------------------ */
 
@@ -162,16 +162,22 @@ static line_t sum_devices(const esp_deployment_t *d, const esp_i_usage_t *usage,
 }
 
 void esp_i_put_usage(const esp_deployment_t *deployment, const esp_sim_result_t *sim,
-                     const esp_i_usage_t *usage, const esp_allocator_t *alloc, esp_i_text_t *text)
+                     const esp_i_usage_t *usage, bool verbose, const esp_allocator_t *alloc,
+                     esp_i_text_t *text)
 {
-    static const esp_i_column_t columns[] = {{"devices", ESP_I_LEFT},  {"", ESP_I_RIGHT},
-                                             {"compute", ESP_I_RIGHT}, {"", ESP_I_RIGHT},
-                                             {"exposed", ESP_I_RIGHT}, {"", ESP_I_RIGHT},
-                                             {"idle", ESP_I_RIGHT},    {"", ESP_I_RIGHT},
-                                             {"memory", ESP_I_RIGHT},  {"usable", ESP_I_RIGHT}};
+    bool by_group = deployment->n_classes > LINES && !verbose;
+    const esp_i_column_t columns[] = {{by_group ? "group means" : "devices", ESP_I_LEFT},
+                                      {"", ESP_I_RIGHT},
+                                      {"compute", ESP_I_RIGHT},
+                                      {"", ESP_I_RIGHT},
+                                      {"exposed", ESP_I_RIGHT},
+                                      {"", ESP_I_RIGHT},
+                                      {"idle", ESP_I_RIGHT},
+                                      {"", ESP_I_RIGHT},
+                                      {"memory", ESP_I_RIGHT},
+                                      {"usable", ESP_I_RIGHT}};
     const esp_deployment_t *d = deployment;
     const esp_cluster_t *cluster = d->cluster;
-    bool by_group = d->n_classes > LINES;
     int32_t n = by_group ? cluster->n_groups : d->n_classes;
     const int32_t *offset = by_group ? cluster->group_offset : d->class_offset;
     const int32_t *device = by_group ? cluster->group_device : d->class_device;
