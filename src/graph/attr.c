@@ -116,79 +116,61 @@ static const esp_i_field_t recurrent_fields[] = {
     I32("relu", recurrent.relu)};
 
 #define TABLE(fields)                                                                              \
-    do {                                                                                           \
-        *count_out = (int32_t)(sizeof(fields) / sizeof *(fields));                                 \
-        return (fields);                                                                           \
-    } while (0)
+    {                                                                                              \
+        (fields), (int32_t)(sizeof(fields) / sizeof *(fields))                                     \
+    }
+
+static const struct {
+    const esp_i_field_t *fields;
+    int32_t count;
+} tables[ESP_KIND_COUNT] = {
+    [ESP_KIND_CONTRACT] = TABLE(contract_fields),
+    [ESP_KIND_CONV] = TABLE(conv_fields),
+    [ESP_KIND_CONV_DX] = TABLE(conv_fields),
+    [ESP_KIND_CONV_DW] = TABLE(conv_fields),
+    [ESP_KIND_POOL] = TABLE(pool_fields),
+    [ESP_KIND_POOL_GRAD] = TABLE(pool_fields),
+    [ESP_KIND_ELTWISE] = TABLE(eltwise_fields),
+    [ESP_KIND_REDUCE] = TABLE(reduce_fields),
+    [ESP_KIND_RESHAPE] = TABLE(shape_fields),
+    [ESP_KIND_EXPAND] = TABLE(shape_fields),
+    [ESP_KIND_FILL] = TABLE(fill_fields),
+    [ESP_KIND_RANGE] = TABLE(range_fields),
+    [ESP_KIND_RANDOM] = TABLE(random_fields),
+    [ESP_KIND_TRANSPOSE] = TABLE(transpose_fields),
+    [ESP_KIND_SLICE] = TABLE(slice_fields),
+    [ESP_KIND_PAD] = TABLE(pad_fields),
+    [ESP_KIND_CONCAT] = TABLE(axis_fields),
+    [ESP_KIND_GATHER] = TABLE(axis_fields),
+    [ESP_KIND_SCATTER_ADD] = TABLE(axis_fields),
+    [ESP_KIND_SOFTMAX] = TABLE(axis_fields),
+    [ESP_KIND_SOFTMAX_GRAD] = TABLE(axis_fields),
+    [ESP_KIND_CAST] = TABLE(cast_fields),
+    [ESP_KIND_DROPOUT] = TABLE(dropout_fields),
+    [ESP_KIND_BN_STATS] = TABLE(norm_fields),
+    [ESP_KIND_BN_NORM] = TABLE(norm_fields),
+    [ESP_KIND_BN_GRAD_STATS] = TABLE(norm_fields),
+    [ESP_KIND_BN_GRAD] = TABLE(norm_fields),
+    [ESP_KIND_LAYERNORM] = TABLE(norm_fields),
+    [ESP_KIND_LAYERNORM_GRAD] = TABLE(norm_fields),
+    [ESP_KIND_XENT] = TABLE(xent_fields),
+    [ESP_KIND_XENT_GRAD] = TABLE(xent_fields),
+    [ESP_KIND_UPDATE] = TABLE(update_fields),
+    [ESP_KIND_ATTENTION] = TABLE(attention_fields),
+    [ESP_KIND_ATTENTION_GRAD] = TABLE(attention_fields),
+    [ESP_KIND_LSTM] = TABLE(recurrent_fields),
+    [ESP_KIND_LSTM_GRAD] = TABLE(recurrent_fields),
+    [ESP_KIND_GRU] = TABLE(recurrent_fields),
+    [ESP_KIND_GRU_GRAD] = TABLE(recurrent_fields),
+    [ESP_KIND_RNN] = TABLE(recurrent_fields),
+    [ESP_KIND_RNN_GRAD] = TABLE(recurrent_fields),
+};
 
 const esp_i_field_t *esp_i_attr_fields(esp_op_kind_t kind, int32_t *count_out)
 {
-    switch (kind) {
-    case ESP_KIND_CONTRACT:
-        TABLE(contract_fields);
-    case ESP_KIND_CONV:
-    case ESP_KIND_CONV_DX:
-    case ESP_KIND_CONV_DW:
-        TABLE(conv_fields);
-    case ESP_KIND_POOL:
-    case ESP_KIND_POOL_GRAD:
-        TABLE(pool_fields);
-    case ESP_KIND_ELTWISE:
-        TABLE(eltwise_fields);
-    case ESP_KIND_REDUCE:
-        TABLE(reduce_fields);
-    case ESP_KIND_RESHAPE:
-    case ESP_KIND_EXPAND:
-        TABLE(shape_fields);
-    case ESP_KIND_FILL:
-        TABLE(fill_fields);
-    case ESP_KIND_RANGE:
-        TABLE(range_fields);
-    case ESP_KIND_RANDOM:
-        TABLE(random_fields);
-    case ESP_KIND_TRANSPOSE:
-        TABLE(transpose_fields);
-    case ESP_KIND_SLICE:
-        TABLE(slice_fields);
-    case ESP_KIND_PAD:
-        TABLE(pad_fields);
-    case ESP_KIND_CONCAT:
-    case ESP_KIND_GATHER:
-    case ESP_KIND_SCATTER_ADD:
-    case ESP_KIND_SOFTMAX:
-    case ESP_KIND_SOFTMAX_GRAD:
-        TABLE(axis_fields);
-    case ESP_KIND_CAST:
-        TABLE(cast_fields);
-    case ESP_KIND_DROPOUT:
-        TABLE(dropout_fields);
-    case ESP_KIND_BN_STATS:
-    case ESP_KIND_BN_NORM:
-    case ESP_KIND_BN_GRAD_STATS:
-    case ESP_KIND_BN_GRAD:
-    case ESP_KIND_LAYERNORM:
-    case ESP_KIND_LAYERNORM_GRAD:
-        TABLE(norm_fields);
-    case ESP_KIND_XENT:
-    case ESP_KIND_XENT_GRAD:
-        TABLE(xent_fields);
-    case ESP_KIND_UPDATE:
-        TABLE(update_fields);
-    case ESP_KIND_ATTENTION:
-    case ESP_KIND_ATTENTION_GRAD:
-        TABLE(attention_fields);
-    case ESP_KIND_LSTM:
-    case ESP_KIND_LSTM_GRAD:
-    case ESP_KIND_GRU:
-    case ESP_KIND_GRU_GRAD:
-    case ESP_KIND_RNN:
-    case ESP_KIND_RNN_GRAD:
-        TABLE(recurrent_fields);
-    case ESP_KIND_COUNT:
-        break;
-    }
-    *count_out = 0;
-    return NULL;
+    esp_assert(tables[kind].fields != NULL); /* every kind has attributes */
+    *count_out = tables[kind].count;
+    return tables[kind].fields;
 }
 
 /* ---- values ------------------------------------------------------------------------------- */
