@@ -2,6 +2,7 @@
 #include "search/search.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -289,8 +290,12 @@ bool esp_i_evaluator_go_on(esp_i_evaluator_t *e, int64_t budget, const char *wha
     double fraction = (double)e->evaluations / (double)esp_i_max_i64(e->opts->evaluations, 1);
     if (limit > 0 && elapsed / limit > fraction)
         fraction = elapsed / limit;
+    char text[64], best[32] = "none fits yet";
+    if (e->best.feasible)
+        esp_i_format_ns(e->best.step_time_ns, best);
+    (void)snprintf(text, sizeof text, "%s; best step time: %s", what, best);
     if (e->opts->progress &&
-        e->opts->progress(e->opts->progress_context, fraction < 1 ? fraction : 1, what) != 0)
+        e->opts->progress(e->opts->progress_context, fraction < 1 ? fraction : 1, text) != 0)
         *stopped = true;
     return !*stopped && (limit <= 0 || elapsed < limit);
 }
