@@ -97,6 +97,8 @@ typedef struct cli_progress {
 void cli_progress_init(cli_progress_t *progress, const cli_args_t *args);
 /* esp_progress_fn: shows fraction and text, and stops after Ctrl-C. */
 int cli_progress_update(void *progress, double fraction, const char *what);
+/* Whether Ctrl-C was pressed since. */
+bool cli_interrupted(void);
 /* Erases the line. */
 void cli_progress_fini(cli_progress_t *progress);
 

@@ -135,6 +135,11 @@ int cli_progress_update(void *context, double fraction, const char *what)
     return interrupted;
 }
 
+bool cli_interrupted(void)
+{
+    return interrupted != 0;
+}
+
 void cli_progress_fini(cli_progress_t *progress)
 {
     if (progress->shown && progress->next_ns > 0)

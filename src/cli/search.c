@@ -36,6 +36,8 @@ int cli_search_run(const cli_args_t *args, cli_search_t *search)
     status = esp_search(search->cost, &search->opts, NULL, &search->result, &diag);
     cli_progress_fini(&progress);
     search->opts.progress_context = NULL; /* it was on this stack */
+    if (status == ESP_STOPPED && cli_interrupted())
+        cli_error("interrupted; what follows is the best so far");
     return status == ESP_OK || status == ESP_STOPPED ? CLI_DONE : cli_fail(status, &diag);
 }
 
