@@ -157,6 +157,9 @@ static esp_status_t check_buffers(esp_i_check_t *check, int32_t value)
             return esp_i_check_value_fail(check, value, "buffer %d is of value %d on class %d", b,
                                           d->buffer_value[b], d->buffer_class[b]);
         double need = bytes_needed(d, value, k);
+        esp_tensor_id_t t = d->value_tensor[value];
+        if (d->buffer_resident[b] && d->buffer_root[b] == b) /* with the working copy */
+            need *= 1.0 + d->cost->tensor_working_bytes[t] / (d->cost->tensor_bytes[t] + 1e-9);
         if ((double)d->buffer_bytes[b] < floor(need) || (double)d->buffer_bytes[b] > need + 16)
             return esp_i_check_value_fail(check, value, "buffer %d has %lld bytes and needs %.0f",
                                           b, (long long)d->buffer_bytes[b], need);

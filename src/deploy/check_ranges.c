@@ -159,6 +159,7 @@ static esp_status_t check_comms(esp_i_check_t *check)
     IDS(comm_dst, d->comm_pair_offset[d->n_comms], 0, d->n_values);
     CSR(comm_class_offset, d->n_comms);
     IDS(comm_class, d->comm_class_offset[d->n_comms], 0, d->n_classes);
+    AMOUNTS(comm_class_ns, d->comm_class_offset[d->n_comms], 0);
     for (int32_t k = 0; k < d->n_comms; k++)
         ESP_TRY(check_pattern(check, k));
     return ESP_OK;

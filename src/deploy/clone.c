@@ -102,6 +102,7 @@ static bool own_comms(esp_i_arena_t *arena, esp_deployment_t *d)
            OWN(comm_collective, n) && OWN(comm_src, d->comm_pair_offset[n]) &&
            OWN(comm_dst, d->comm_pair_offset[n]) && OWN(comm_pair_offset, n + 1) &&
            OWN(comm_class, d->comm_class_offset[n]) &&
+           OWN(comm_class_ns, d->comm_class_offset[n]) &&
            OWN(comm_scratch_offset, d->comm_class_offset[n]) && OWN(comm_class_offset, n + 1);
 }
 

@@ -1,6 +1,7 @@
 /* Emitting values, buffers and tasks into the growing arrays of a lowerer. */
 #include "deploy/lowerer.h"
 
+#include <math.h>
 #include <string.h>
 
 bool esp_i_resize(const esp_allocator_t *alloc, void *array, int64_t keep, int64_t need,
@@ -63,6 +64,14 @@ static bool ids_grow(esp_lowerer_t *lw, esp_i_ids_t *ids, int64_t more)
            esp_i_grow(&lw->alloc, &ids->data, &ids->capacity, ids->count + more, sizeof *ids->data);
 }
 
+static bool times_grow(esp_lowerer_t *lw, int64_t more)
+{
+    int64_t need = lw->comm_class_ns.count + more;
+    return need <= lw->comm_class_ns.capacity ||
+           esp_i_grow(&lw->alloc, &lw->comm_class_ns.data, &lw->comm_class_ns.capacity, need,
+                      sizeof(int64_t));
+}
+
 bool esp_i_reserve(esp_lowerer_t *lw, int64_t tasks, int64_t values, int64_t operands)
 {
     int64_t classes = lw->n_classes;
@@ -70,7 +79,7 @@ bool esp_i_reserve(esp_lowerer_t *lw, int64_t tasks, int64_t values, int64_t ope
            comms_grow(lw, tasks) && ids_grow(lw, &lw->reads, operands) &&
            ids_grow(lw, &lw->writes, operands) && ids_grow(lw, &lw->pair_src, tasks) &&
            ids_grow(lw, &lw->pair_dst, tasks) && ids_grow(lw, &lw->comm_classes, tasks * classes) &&
-           ids_grow(lw, &lw->overwriters, 2 * operands);
+           times_grow(lw, tasks * classes) && ids_grow(lw, &lw->overwriters, 2 * operands);
 }
 
 int64_t esp_i_tensor_bytes(const esp_lowerer_t *lw, esp_tensor_id_t root)
@@ -126,6 +135,18 @@ int32_t esp_i_value_new(esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh, e
         buffers->shared[b] = 0;
     }
     return value;
+}
+
+/* Memory between steps; a parameter has its working copy in half precision beside it. */
+void esp_i_value_settle(esp_lowerer_t *lw, int32_t value)
+{
+    esp_tensor_id_t t = lw->values.tensor[value];
+    double more = lw->cost->tensor_working_bytes[t] / (lw->cost->tensor_bytes[t] + 1e-9);
+    int32_t end = lw->values.buffer[value] + lw->local.data[lw->values.mesh[value]].n_classes;
+    for (int32_t b = lw->values.buffer[value]; b < end; b++) {
+        lw->buffers.resident[b] = 1;
+        lw->buffers.bytes[b] += (int64_t)ceil(more * (double)lw->buffers.bytes[b]);
+    }
 }
 
 int32_t esp_i_task_new(esp_lowerer_t *lw, esp_task_kind_t kind, esp_mode_t mode, int32_t class_,

@@ -273,6 +273,7 @@ static void publish_tasks(esp_lowerer_t *lw)
     d->comm_dst = lw->pair_dst.data;
     d->comm_class_offset = lw->comms.class_offset;
     d->comm_class = lw->comm_classes.data;
+    d->comm_class_ns = lw->comm_class_ns.data;
     d->n_extra = lw->extra_before.count;
     d->extra_before = lw->extra_before.data;
     d->extra_after = lw->extra_after.data;

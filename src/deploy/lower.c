@@ -428,8 +428,7 @@ static esp_status_t homes_make(esp_lowerer_t *lw, esp_diag_t *diag)
                 home.view = in[k].view;
             }
         int32_t value = output_new(lw, t, mesh, home.form, home.share, home.view);
-        for (int32_t b = lw->values.buffer[value]; b < lw->buffers.n; b++)
-            lw->buffers.resident[b] = 1;
+        esp_i_value_settle(lw, value);
     }
     return ESP_OK;
 }
@@ -561,7 +560,7 @@ static void call_reset(esp_lowerer_t *lw, const esp_strategy_t *strategy)
     lw->micro = ESP_NONE;
     lw->tasks.n = lw->values.n = lw->buffers.n = lw->comms.n = 0;
     lw->reads.count = lw->writes.count = lw->pair_src.count = lw->pair_dst.count = 0;
-    lw->comm_classes.count = lw->overwriters.count = 0;
+    lw->comm_classes.count = lw->comm_class_ns.count = lw->overwriters.count = 0;
     lw->extra_before.count = lw->extra_after.count = 0;
     lw->cross_before.count = lw->cross_after.count = 0;
     for (esp_tensor_id_t t = 0; t < lw->graph->n_tensors; t++)
@@ -691,6 +690,7 @@ void esp_lowerer_destroy(esp_lowerer_t *lw)
         esp_vec_free(&alloc, ids[i]);
     esp_vec_free(&alloc, &lw->local);
     esp_vec_free(&alloc, &lw->mesh_class_units);
+    esp_vec_free(&alloc, &lw->comm_class_ns);
     esp_vec_free(&alloc, &lw->meshes);
     esp_i_order_fini(lw);
     esp_i_pack_destroy(lw);

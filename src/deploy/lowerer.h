@@ -162,6 +162,7 @@ struct esp_lowerer {
     esp_i_buffers_t buffers;
     esp_i_comms_t comms;
     esp_i_ids_t reads, writes, pair_src, pair_dst, comm_classes;
+    ESP_VEC(int64_t) comm_class_ns; /* parallel to comm_classes */
     esp_i_ids_t extra_before, extra_after, cross_before, cross_after;
     esp_i_ids_t overwriters; /* (root buffer, task) pairs, ascending task */
     int32_t *device_scratch; /* per device */
@@ -218,6 +219,7 @@ void esp_i_task_read(esp_lowerer_t *lw, int32_t buffer);
 void esp_i_task_write(esp_lowerer_t *lw, int32_t task, int32_t buffer);
 int64_t esp_i_tensor_bytes(const esp_lowerer_t *lw,
                            esp_tensor_id_t root); /* of one micro-batch in the body */
+void esp_i_value_settle(esp_lowerer_t *lw, int32_t value);
 int64_t esp_i_value_total_bytes(const esp_lowerer_t *lw, int32_t value);
 
 /* reshard.c */

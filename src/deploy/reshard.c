@@ -77,16 +77,53 @@ void esp_i_comm_pair(esp_lowerer_t *lw, int32_t comm, int32_t src, int32_t dst)
     }
 }
 
-static void comm_add_classes(esp_lowerer_t *lw, int32_t comm, int32_t mesh)
+/*
+ * Bytes per byte of the tensor that a member of one side sends and receives: what CPU ranks spend
+ * compute time on. n, m: devices of this and of the other side.
+ */
+static double touched(esp_comm_t kind, bool receives, double n, double m)
 {
+    switch (kind) {
+    case ESP_COMM_ALLREDUCE:
+        return 4.0 * (n - 1) / n;
+    case ESP_COMM_REDUCE_SCATTER:
+    case ESP_COMM_ALL_GATHER:
+        return 2.0 * (n - 1) / n;
+    case ESP_COMM_ALL_TO_ALL:
+        return 2.0 * (n - 1) / (n * n);
+    case ESP_COMM_REDUCE:
+        return receives ? m : 1.0;
+    case ESP_COMM_BROADCAST:
+        return receives ? 1.0 : 1.0 / n;
+    case ESP_COMM_SCATTER:
+    case ESP_COMM_EXCHANGE:
+        return 1.0 / n;
+    case ESP_COMM_GATHER:
+        return receives ? 1.0 : 1.0 / n;
+    case ESP_COMM_COUNT:
+        break;
+    }
+    return 0;
+}
+
+static void comm_add_classes(esp_lowerer_t *lw, int32_t comm, int32_t mesh, int32_t other,
+                             bool receives)
+{
+    double n = esp_i_mesh_of(lw, mesh)->n, m = esp_i_mesh_of(lw, other)->n;
+    double bytes =
+        touched((esp_comm_t)lw->comms.kind[comm], receives, n, m) * (double)lw->comms.bytes[comm];
     const esp_i_local_mesh_t *local = &lw->local.data[mesh];
     int32_t first = lw->comms.class_offset[comm];
     for (int32_t slot = 0; slot < local->n_classes; slot++) {
         int32_t class_ = lw->mesh_class.data[local->class_first + slot], at = first;
         while (at < lw->comm_classes.count && lw->comm_classes.data[at] != class_)
             at++;
-        if (at == lw->comm_classes.count)
+        if (at == lw->comm_classes.count) {
             lw->comm_classes.data[lw->comm_classes.count++] = class_;
+            lw->comm_class_ns.data[lw->comm_class_ns.count++] = 0;
+        }
+        const esp_device_type_t *type = &lw->cluster->types[lw->class_type[class_]];
+        lw->comm_class_ns.data[at] += (int64_t)ceil(bytes * type->comm_compute_s_per_byte * 1e9);
     }
 }
 
@@ -105,8 +142,9 @@ esp_status_t esp_i_comm_close(esp_lowerer_t *lw, int32_t comm, esp_diag_t *diag)
     lw->comms.collective[comm] = kind == ESP_COMM_ALLREDUCE || kind == ESP_COMM_REDUCE_SCATTER ||
                                  kind == ESP_COMM_ALL_GATHER || kind == ESP_COMM_ALL_TO_ALL;
     lw->tasks.ns[lw->comms.task[comm]] = esp_i_pattern_ns(pattern, lw->comms.bytes[comm]);
-    comm_add_classes(lw, comm, values->mesh[src]);
-    comm_add_classes(lw, comm, values->mesh[dst]);
+    comm_add_classes(lw, comm, values->mesh[src], values->mesh[dst], false);
+    if (values->mesh[dst] != values->mesh[src])
+        comm_add_classes(lw, comm, values->mesh[dst], values->mesh[src], true);
     return ESP_OK;
 }
 
@@ -333,9 +371,7 @@ static int32_t value_appear(esp_lowerer_t *lw, const esp_i_want_t *want)
 {
     int32_t value =
         esp_i_value_new(lw, want->root, want->mesh, want->form, want->share, want->view);
-    int32_t end = lw->buffers.n;
-    for (int32_t b = lw->values.buffer[value]; b < end; b++)
-        lw->buffers.resident[b] = 1;
+    esp_i_value_settle(lw, value);
     return value;
 }
 
