@@ -261,31 +261,34 @@ bool esp_i_fair_take(esp_sim_t *sim, int32_t *task_out, int32_t *step_out)
  */
 static int32_t open_links(esp_sim_t *sim)
 {
-    int32_t n = 0, n_uses = 0;
+    const double *width = sim->d->cluster->link_bytes_per_s;
+    const int32_t *link_flows = sim->link_flows;
+    int32_t n = 0, *link_slot = sim->link_slot;
+    esp_i_use_t *use = sim->use;
     for (int32_t a = 0; a < sim->n_active; ++a) {
         esp_i_bundle_t *b = &sim->bundle[sim->active[a]];
-        b->first_use = n_uses;
-        for (int32_t l = 0; l < b->pattern->n_links; ++l) {
-            int32_t link = b->pattern->link[l], slot = sim->link_slot[link];
-            if (sim->link_flows[link] < 2)
+        const double *weight = sim->weight + b->first_weight, count = b->n;
+        const int32_t *link = b->pattern->link, n_links = b->pattern->n_links;
+        b->use = use;
+        for (int32_t l = 0; l < n_links; ++l) {
+            if (link_flows[link[l]] < 2)
                 continue;
+            int32_t slot = link_slot[link[l]];
             if (slot < 0) {
-                slot = sim->link_slot[link] = n++;
-                sim->meet[slot] = (esp_i_meet_t){
-                    .link = link, .room = sim->d->cluster->link_bytes_per_s[link] * 1e-9};
+                slot = link_slot[link[l]] = n++;
+                sim->meet[slot] = (esp_i_meet_t){.link = link[l], .room = width[link[l]] * 1e-9};
             }
-            double weight = sim->weight[b->first_weight + l];
-            sim->meet[slot].weight += b->n * weight;
-            sim->use[n_uses++] = (esp_i_use_t){weight, slot};
+            sim->meet[slot].weight += count * weight[l];
+            *use++ = (esp_i_use_t){weight[l], slot};
         }
-        b->end_use = n_uses;
-        b->rising = n_uses > b->first_use ? b->n : 0;
+        b->n_uses = (int32_t)(use - b->use);
+        b->rising = b->n_uses > 0 ? b->n : 0;
         b->cap = b->rising > 0 ? -1 : INFINITY;
         b->next_cap = b->least_full;
         b->next_level = b->level;
     }
     for (int32_t i = 0; i < n; ++i)
-        sim->link_slot[sim->meet[i].link] = -1;
+        link_slot[sim->meet[i].link] = -1;
     return n;
 }
 
@@ -293,15 +296,16 @@ static int32_t open_links(esp_sim_t *sim)
 static double find_levels(esp_sim_t *sim, int32_t n_meets)
 {
     double lowest = INFINITY;
+    esp_i_meet_t *meet = sim->meet;
     for (int32_t i = 0; i < n_meets; ++i)
-        sim->meet[i].level = max_of(sim->meet[i].room, 0) / sim->meet[i].weight;
+        meet[i].level = max_of(meet[i].room, 0) / meet[i].weight;
     for (int32_t a = 0; a < sim->n_active; ++a) {
         esp_i_bundle_t *b = &sim->bundle[sim->active[a]];
         if (b->rising == 0)
             continue;
         double level = INFINITY;
-        for (int32_t u = b->first_use; u < b->end_use; ++u)
-            level = min_of(level, sim->meet[sim->use[u].slot].level);
+        for (int32_t u = 0, n = b->n_uses; u < n; ++u)
+            level = min_of(level, meet[b->use[u].slot].level);
         b->next_level = level;
         lowest = min_of(lowest, min_of(level, b->next_cap));
     }
@@ -311,11 +315,13 @@ static double find_levels(esp_sim_t *sim, int32_t n_meets)
 /* n of the bundle stop rising, with this rate in all. */
 static void freeze(esp_sim_t *sim, esp_i_bundle_t *b, int32_t n, double rate)
 {
+    const esp_i_use_t *use = b->use, *end = use + b->n_uses;
+    double count = n;
     b->rising -= n;
-    for (int32_t u = b->first_use; u < b->end_use; ++u) {
-        esp_i_meet_t *meet = &sim->meet[sim->use[u].slot];
-        meet->weight -= n * sim->use[u].weight;
-        meet->room -= rate * sim->use[u].weight;
+    for (; use < end; ++use) {
+        esp_i_meet_t *meet = &sim->meet[use->slot];
+        meet->weight -= count * use->weight;
+        meet->room -= rate * use->weight;
     }
 }
 

@@ -6,6 +6,7 @@
 #include "sim/sim.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Resident buffers are in the peak from the start; others count from their first write. */
 static void set_resident_roles(esp_sim_t *sim)
@@ -35,6 +36,7 @@ void esp_i_memory_reset(esp_sim_t *sim)
     }
     count_uses(sim->hold, d->buffer_root, d->read_buffer, d->read_offset[d->n_tasks]);
     count_uses(sim->hold, d->buffer_root, d->write_buffer, d->write_offset[d->n_tasks]);
+    memset(sim->mesh_total, 0, (size_t)d->n_meshes * sizeof *sim->mesh_total);
     for (int32_t k = 0; k < d->n_classes; ++k) {
         sim->live[k] = d->class_resident_bytes[k];
         sim->peak[k] = d->class_resident_bytes[k];
@@ -67,41 +69,53 @@ static int32_t role_of(const esp_deployment_t *d, int32_t buffer)
 
 /* ---- scratch ----------------------------------------------------------------------------- */
 
-/* Share of the whole op that a batch-split or micro-batched task does. */
-static double task_part(const esp_deployment_t *d, int32_t task)
+/* Units of the batch on a mesh; kept for the run. */
+static int64_t mesh_total(esp_sim_t *sim, int32_t mesh)
 {
+    const esp_deployment_t *d = sim->d;
+    int64_t total = sim->mesh_total[mesh];
+    if (total > 0)
+        return total;
+    for (int32_t i = d->mesh_offset[mesh]; i < d->mesh_offset[mesh + 1]; ++i)
+        total += d->mesh_units[i];
+    return sim->mesh_total[mesh] = total;
+}
+
+/* Share of the whole op that a batch-split or micro-batched task does. */
+static double task_part(esp_sim_t *sim, int32_t task)
+{
+    const esp_deployment_t *d = sim->d;
     double part = 1.0 / d->micro_batches;
     if (d->task_mode[task] != ESP_MODE_BATCH || d->write_offset[task] == d->write_offset[task + 1])
         return part;
     int32_t mesh = d->value_mesh[d->buffer_value[d->write_buffer[d->write_offset[task]]]];
-    int64_t units = 0, own = 0;
-    for (int32_t i = d->mesh_offset[mesh]; i < d->mesh_offset[mesh + 1]; ++i)
-        units += d->mesh_units[i];
+    int64_t units = mesh_total(sim, mesh), own = 0;
     for (int32_t i = d->mesh_class_offset[mesh]; i < d->mesh_class_offset[mesh + 1]; ++i)
         if (d->mesh_class[i] == d->task_class[task])
             own = d->mesh_class_units[i];
     return units > 0 ? part * (double)own / (double)units : part;
 }
 
-int64_t esp_i_memory_scratch(const esp_deployment_t *d, int32_t task)
+static int64_t find_scratch(esp_sim_t *sim, int32_t task)
 {
+    const esp_deployment_t *d = sim->d;
     int32_t comm = d->task_comm[task];
     if (comm >= 0)
         return (int64_t)ceil(d->comm_pattern[comm]->staging * (double)d->comm_bytes[comm]);
     if (d->task_kind[task] != ESP_TASK_COMPUTE)
         return 0;
     double whole = d->cost->op_workspace_bytes[d->task_op[task]];
-    return whole > 0 ? (int64_t)ceil(whole * task_part(d, task)) : 0;
+    return whole > 0 ? (int64_t)ceil(whole * task_part(sim, task)) : 0;
 }
 
 /* Allocates (sign 1) or frees (sign -1) it on every class that takes part. */
 static void scratch(esp_sim_t *sim, int32_t task, int64_t sign)
 {
     const esp_deployment_t *d = sim->d;
-    int64_t bytes = sign * esp_i_memory_scratch(d, task);
+    int64_t bytes = sign * sim->scratch[task];
+    int32_t comm = d->task_comm[task];
     if (bytes == 0)
         return;
-    int32_t comm = d->task_comm[task];
     if (comm < 0) {
         grow(sim, d->task_class[task], ESP_ROLE_ACTIVATION, bytes);
         return;
@@ -115,45 +129,47 @@ static void scratch(esp_sim_t *sim, int32_t task, int64_t sign)
 void esp_i_memory_start(esp_sim_t *sim, int32_t task)
 {
     const esp_deployment_t *d = sim->d;
-    for (int32_t i = d->write_offset[task]; i < d->write_offset[task + 1]; ++i) {
-        if (d->write_buffer[i] < 0)
+    const int32_t *buffer = d->write_buffer, end = d->write_offset[task + 1];
+    for (int32_t i = d->write_offset[task]; i < end; ++i) {
+        if (buffer[i] < 0)
             continue;
-        int32_t root = d->buffer_root[d->write_buffer[i]];
+        int32_t root = d->buffer_root[buffer[i]];
         esp_i_hold_t *hold = &sim->hold[root];
         if (hold->bytes == 0 || hold->uses < 0)
             continue;
         hold->uses = ~hold->uses;
         grow(sim, hold->owner, sim->opts.timeline ? role_of(d, root) : 0, hold->bytes);
     }
+    sim->scratch[task] = find_scratch(sim, task);
     scratch(sim, task, 1);
 }
 
-static void release(esp_sim_t *sim, int32_t buffer)
+static void release(esp_sim_t *sim, const int32_t *buffer, int32_t n)
 {
-    if (buffer < 0)
-        return;
-    int32_t root = sim->d->buffer_root[buffer];
-    esp_i_hold_t *hold = &sim->hold[root];
-    if (hold->bytes == 0)
-        return;
-    if (hold->uses >= 0) {
-        hold->uses--; /* read before anything wrote it: never allocated */
-        return;
+    const int32_t *root_of = sim->d->buffer_root;
+    for (int32_t i = 0; i < n; ++i) {
+        int32_t root = buffer[i] < 0 ? ESP_NONE : root_of[buffer[i]];
+        esp_i_hold_t *hold = buffer[i] < 0 ? NULL : &sim->hold[root];
+        if (!hold || hold->bytes == 0)
+            continue;
+        if (hold->uses >= 0) {
+            hold->uses--; /* read before anything wrote it: never allocated */
+            continue;
+        }
+        hold->uses++; /* ~uses counts down */
+        if (hold->uses != ~0)
+            continue;
+        sim->live[hold->owner] -= hold->bytes;
+        if (sim->opts.timeline)
+            sim->live_role[hold->owner * ESP_ROLE_COUNT + role_of(sim->d, root)] -= hold->bytes;
     }
-    hold->uses++; /* ~uses counts down */
-    if (hold->uses != ~0)
-        return;
-    sim->live[hold->owner] -= hold->bytes;
-    if (sim->opts.timeline)
-        sim->live_role[hold->owner * ESP_ROLE_COUNT + role_of(sim->d, root)] -= hold->bytes;
 }
 
 void esp_i_memory_end(esp_sim_t *sim, int32_t task)
 {
     const esp_deployment_t *d = sim->d;
+    int32_t read = d->read_offset[task], write = d->write_offset[task];
     scratch(sim, task, -1);
-    for (int32_t i = d->read_offset[task]; i < d->read_offset[task + 1]; ++i)
-        release(sim, d->read_buffer[i]);
-    for (int32_t i = d->write_offset[task]; i < d->write_offset[task + 1]; ++i)
-        release(sim, d->write_buffer[i]);
+    release(sim, d->read_buffer + read, d->read_offset[task + 1] - read);
+    release(sim, d->write_buffer + write, d->write_offset[task + 1] - write);
 }

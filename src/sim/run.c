@@ -100,13 +100,13 @@ static void complete(esp_sim_t *sim, int32_t task, int32_t step)
         touch_collective(sim, comm);
     }
     int32_t *pending = sim->pending + (int64_t)step * d->n_tasks;
-    for (int32_t i = d->successor_offset[task]; i < d->successor_offset[task + 1]; ++i)
-        if (--pending[d->successor[i]] == 0)
-            become_ready(sim, d->successor[i], step);
+    for (int32_t i = d->successor_offset[task]; i < sim->edge_end[task]; ++i)
+        if (--pending[sim->edge[i]] == 0)
+            become_ready(sim, sim->edge[i], step);
     if (step == sim->last)
         return;
     pending += d->n_tasks;
-    for (int32_t i = sim->cross_offset[task]; i < sim->cross_offset[task + 1]; ++i)
+    for (int32_t i = sim->cross_offset[task]; i < sim->cross_end[task]; ++i)
         if (--pending[sim->cross_after[i]] == 0)
             become_ready(sim, sim->cross_after[i], step + 1);
 }
@@ -129,9 +129,10 @@ static void start_compute(esp_sim_t *sim, esp_i_stream_t *stream, int32_t task, 
     esp_i_sim_push(sim, sim->now + sim->ns[task], ESP_I_EVENT_END, task, step);
 }
 
-static void advance(esp_i_stream_t *stream)
+static void advance(esp_i_stream_t *stream, int32_t n)
 {
-    if (++stream->next == stream->end) {
+    stream->next += n;
+    if (stream->next == stream->end) {
         stream->next = stream->begin;
         stream->step++;
     }
@@ -157,8 +158,17 @@ static void try_compute(esp_sim_t *sim, esp_i_stream_t *stream)
     if (!head_of(sim, stream, &task) || !is_ready(sim, task, stream->step))
         return;
     int32_t step = stream->step;
-    advance(stream);
-    start_compute(sim, stream, task, step);
+    if (step == sim->last) {
+        advance(stream, 1);
+        start_compute(sim, stream, task, step);
+        return;
+    }
+    esp_i_run_t run = sim->run[stream->next];
+    int32_t final = sim->stream_task[stream->next + run.length - 1];
+    stream->busy = true;
+    advance(stream, run.length);
+    sim->events += run.length - 1;
+    esp_i_sim_push(sim, sim->now + run.ns, ESP_I_EVENT_END, final, step);
 }
 
 /* A collective starts when it heads the streams of all its classes. */
@@ -177,7 +187,7 @@ static void try_collective(esp_sim_t *sim, esp_i_stream_t *stream)
     for (int32_t i = d->comm_class_offset[comm]; i < d->comm_class_offset[comm + 1]; ++i) {
         esp_i_stream_t *peer = &sim->stream[d->n_classes + d->comm_class[i]];
         peer->busy = true;
-        advance(peer);
+        advance(peer, 1);
     }
     add_ready(sim, task, step);
 }

@@ -31,6 +31,12 @@ typedef struct esp_i_stream {
     bool busy, dirty;
 } esp_i_stream_t;
 
+/* From a task on, those that follow without a word to others. */
+typedef struct esp_i_run {
+    int64_t ns;
+    int32_t length;
+} esp_i_run_t;
+
 /* A movement or compute task (fifo) that has become ready. */
 typedef struct esp_i_ready {
     int64_t key; /* position * 16 + step */
@@ -54,26 +60,6 @@ typedef struct esp_i_flow {
     int32_t task, step;
 } esp_i_flow_t;
 
-/* The movements in flight of one pattern (fair.c). */
-typedef struct esp_i_bundle {
-    const esp_pattern_t *pattern;
-    double tight;         /* load of the tightest link; negative: not worked out yet */
-    int32_t first_weight; /* per link of the pattern: load / tight */
-    int32_t first_flow;   /* flows: n_slow, a heap on `end`, then those at full speed */
-    int32_t n, n_slow;
-    double least_full; /* of all its flows */
-    double level;      /* rate of the slowed ones: bytes per ns on the tightest link */
-    double served;     /* bytes that went to each of them until `since` */
-    int64_t since, finish;
-
-    /* during a solve */
-    int32_t first_use, end_use; /* links on which it meets others, or itself */
-    int32_t rising;
-    double cap;        /* those with `full` up to here are at full speed */
-    double next_cap;   /* least `full` beyond it */
-    double next_level; /* of the others */
-} esp_i_bundle_t;
-
 /* A link on which movements meet, and that a bundle uses it, during a solve. */
 typedef struct esp_i_meet {
     double room;   /* bytes per ns that those which stopped rising leave */
@@ -87,6 +73,26 @@ typedef struct esp_i_use {
     int32_t slot; /* into `meet` */
 } esp_i_use_t;
 
+/* The movements in flight of one pattern (fair.c). */
+typedef struct esp_i_bundle {
+    const esp_pattern_t *pattern;
+    double tight;         /* load of the tightest link; negative: not worked out yet */
+    int32_t first_weight; /* per link of the pattern: load / tight */
+    int32_t first_flow;   /* flows: n_slow, a heap on `end`, then those at full speed */
+    int32_t n, n_slow;
+    double least_full; /* of all its flows */
+    double level;      /* rate of the slowed ones: bytes per ns on the tightest link */
+    double served;     /* bytes that went to each of them until `since` */
+    int64_t since, finish;
+
+    /* during a solve */
+    const esp_i_use_t *use; /* links on which it meets others, or itself */
+    int32_t n_uses, rising;
+    double cap;        /* those with `full` up to here are at full speed */
+    double next_cap;   /* least `full` beyond it */
+    double next_level; /* of the others */
+} esp_i_bundle_t;
+
 struct esp_sim {
     esp_allocator_t alloc;
     esp_sim_opts_t opts;
@@ -98,12 +104,17 @@ struct esp_sim {
     int64_t step_end[ESP_SIM_STEPS_MAX];
 
     /* precedence */
-    int32_t *pending;                    /* per instance */
-    int32_t *cross_offset, *cross_after; /* CSR over tasks */
+    int32_t *pending; /* per instance */
+    /* edges that no stream implies: of task t from successor_offset[t] to edge_end[t], and to the
+     * next step from cross_offset[t] to cross_end[t] */
+    int32_t *edge, *edge_end;
+    int32_t *cross_offset, *cross_end, *cross_after;
+    int32_t *mark, *first; /* scratch, per task and per class */
 
     /* streams: compute of class k is stream k, collective is n_classes + k */
     esp_i_stream_t *stream;
     int32_t *stream_task;
+    esp_i_run_t *run; /* parallel to it; compute streams, steps before the last */
     int32_t *dirty;
     int32_t n_dirty;
     int32_t *fifo_next; /* per instance */
@@ -128,8 +139,10 @@ struct esp_sim {
     esp_i_use_t *use;
 
     /* memory, in the last step */
-    esp_i_hold_t *hold;             /* per buffer */
-    int64_t *live, *peak;           /* per class: transient bytes; resident and transient */
+    esp_i_hold_t *hold;   /* per buffer */
+    int64_t *scratch;     /* per task: beyond its buffers, on each device of its classes */
+    int64_t *mesh_total;  /* per mesh: units of the batch; 0: not summed yet */
+    int64_t *live, *peak; /* per class: transient bytes; resident and transient */
     int64_t *live_role, *peak_role; /* timeline: [class][role] */
 
     int64_t *busy_ns; /* per class */
@@ -138,9 +151,10 @@ struct esp_sim {
 
     /* elements of each array above */
     struct {
-        int32_t pending, cross_offset, cross_after, stream, stream_task, dirty, fifo_next, heap,
-            ready, link_free, flow, bundle, comm_bundle, active, pattern_slot, weight, link_flows,
-            link_slot, meet, use, hold, live, peak, live_role, peak_role, busy_ns, start_ns, end_ns;
+        int32_t pending, cross_offset, cross_after, cross_end, edge, edge_end, mark, first, run,
+            stream, stream_task, dirty, fifo_next, heap, ready, link_free, flow, bundle,
+            comm_bundle, active, pattern_slot, weight, link_flows, link_slot, meet, use, hold,
+            scratch, mesh_total, live, peak, live_role, peak_role, busy_ns, start_ns, end_ns;
     } capacity;
 };
 
@@ -168,7 +182,5 @@ void esp_i_fair_solve(esp_sim_t *sim);
 void esp_i_memory_reset(esp_sim_t *sim);
 void esp_i_memory_start(esp_sim_t *sim, int32_t task);
 void esp_i_memory_end(esp_sim_t *sim, int32_t task);
-/* Bytes beyond its buffers that a task takes on each device of its classes while it runs. */
-int64_t esp_i_memory_scratch(const esp_deployment_t *d, int32_t task);
 
 #endif

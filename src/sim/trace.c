@@ -260,7 +260,7 @@ static bool collect_scratch(const trace_t *t, changes_t *changes)
 {
     const esp_deployment_t *d = t->d;
     for (int32_t task = 0; task < d->n_tasks; ++task) {
-        int64_t bytes = esp_i_memory_scratch(d, task);
+        int64_t bytes = t->sim->scratch[task];
         int64_t start = t->sim->start_ns[task], end = t->sim->end_ns[task];
         int32_t comm = d->task_comm[task];
         if (comm < 0 && !add_change(t, changes, d->task_class[task], start, end, bytes))
