@@ -215,7 +215,9 @@ esp_status_t esp_space_create(const esp_cost_t *cost, const esp_space_opts_t *op
                               esp_diag_t *diag)
 {
     esp_space_opts_t opts = opts_or_null ? *opts_or_null : esp_space_opts_default();
-    if (opts.struct_size != sizeof opts || opts.max_groups < 1 || opts.max_groups > 4096)
+    if (opts.struct_size != sizeof opts)
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "space options of another version");
+    if (opts.max_groups < 1 || opts.max_groups > 4096)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "max_groups is %d; it must be in [1, 4096]",
                           opts.max_groups);
     esp_allocator_t alloc = esp_i_allocator(alloc_or_null);

@@ -1,0 +1,140 @@
+#include "searches.h"
+#include "espalier/onnx.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+esp_graph_t *shipped_graph(const char *name, int64_t batch)
+{
+    char file[TEST_PATH_MAX], path[TEST_PATH_MAX];
+    const esp_training_opts_t opts = esp_training_opts_default();
+    esp_onnx_opts_t load = esp_onnx_opts_default();
+    esp_graph_t *model, *canonical, *graph;
+    esp_diag_t diag = {0};
+    load.batch = batch;
+    (void)snprintf(file, sizeof file, "models/%s.onnx", name);
+    test_assert_ok(esp_onnx_load(test_source_path(file, path), &load, NULL, &model, &diag), &diag);
+    test_assert_ok(esp_graph_canonicalise(model, NULL, &canonical, &diag), &diag);
+    test_assert_ok(esp_training_graph(canonical, &opts, NULL, &graph, &diag), &diag);
+    esp_graph_destroy(model);
+    esp_graph_destroy(canonical);
+    return graph;
+}
+
+/* ---- clusters ------------------------------------------------------------------------------ */
+
+esp_cluster_t *cluster_of_text(const char *text)
+{
+    esp_diag_t diag = {0};
+    esp_cluster_t *cluster = NULL;
+    test_assert_ok(esp_cluster_parse(text, strlen(text), "test", NULL, &cluster, &diag), &diag);
+    return cluster;
+}
+
+esp_cluster_t *cluster_equal(int32_t n, const char *memory, int64_t launch_ns)
+{
+    char text[1024];
+    (void)snprintf(text, sizeof text,
+                   "name: equal\n"
+                   "types:\n"
+                   "  toy: {fp32: 4 TFLOP/s, memory: 1 TiB, memory_bandwidth: 100 GB/s,\n"
+                   "        launch: %lld ns}\n"
+                   "nodes:\n"
+                   "  - name: n\n"
+                   "    devices: [{type: toy, count: %d, memory: %s}]\n"
+                   "    intra: {kind: nvswitch, bandwidth: 50 GB/s, latency: 1 us}\n",
+                   (long long)launch_ns, n, memory);
+    return cluster_of_text(text);
+}
+
+esp_cluster_t *cluster_three(void)
+{
+    return cluster_of_text("name: three\n"
+                           "nodes:\n"
+                           "  - name: a\n"
+                           "    devices: [{type: rtx3090}]\n"
+                           "    host: {bandwidth: 25 GB/s, latency: 1 us}\n"
+                           "  - name: b\n"
+                           "    devices: [{type: rtx2080ti}]\n"
+                           "    host: {bandwidth: 12 GB/s, latency: 1 us}\n"
+                           "  - name: c\n"
+                           "    devices: [{type: gtx1080ti}]\n"
+                           "    host: {bandwidth: 12 GB/s, latency: 1 us}\n"
+                           "network: {kind: switch, bandwidth: 5 GB/s, latency: 1 us}\n");
+}
+
+esp_cluster_t *cluster_pair_and_one(void)
+{
+    return cluster_of_text("name: pair\n"
+                           "groups:\n"
+                           "  - {name: v100, type: v100-sxm-32, count: 2, memory: 30 GiB,\n"
+                           "     intra: {bandwidth: 8000 MB/s, latency: 2 us}}\n"
+                           "  - {name: p100, type: p100-pcie-12, count: 1, memory: 10 GiB}\n"
+                           "inter: {bandwidth: 2810 MB/s, latency: 2 us}\n");
+}
+
+/* ---- points of the space ------------------------------------------------------------------- */
+
+void prober_init(prober_t *prober, const bench_t *bench, int32_t max_groups)
+{
+    esp_space_opts_t opts = esp_space_opts_default();
+    *prober = (prober_t){.bench = bench, .links = ESP_LINK_EXCLUSIVE};
+    opts.max_groups = max_groups;
+    opts.seed = 1;
+    test_assert_ok(esp_space_create(bench->cost, &opts, NULL, &prober->space, &prober->diag),
+                   &prober->diag);
+    assert_int_equal(esp_sim_create(NULL, &prober->sim), ESP_OK);
+    prober->action = calloc((size_t)prober->space->n_groups, sizeof *prober->action);
+    prober->op_mesh = calloc((size_t)bench->graph->n_ops, sizeof *prober->op_mesh);
+    prober->op_mode = calloc((size_t)bench->graph->n_ops, sizeof *prober->op_mode);
+    assert_true(prober->action && prober->op_mesh && prober->op_mode);
+}
+
+void prober_fini(prober_t *prober)
+{
+    free(prober->action);
+    free(prober->op_mesh);
+    free(prober->op_mode);
+    esp_sim_destroy(prober->sim);
+    esp_space_destroy(prober->space);
+}
+
+void prober_fill(prober_t *prober, int32_t action)
+{
+    for (int32_t g = 0; g < prober->space->n_groups; g++)
+        prober->action[g] = action;
+}
+
+esp_strategy_t prober_strategy(prober_t *prober, int32_t micro, int64_t bucket, int32_t sync_bn)
+{
+    esp_strategy_t strategy;
+    const esp_decisions_t decisions = {.action = prober->action,
+                                       .micro_batches = micro,
+                                       .bucket_bytes = bucket,
+                                       .sync_batchnorm = sync_bn};
+    assert_int_equal(
+        esp_space_strategy(prober->space, &decisions, prober->op_mesh, prober->op_mode, &strategy),
+        ESP_OK);
+    return strategy;
+}
+
+int64_t prober_time(prober_t *prober, const esp_strategy_t *strategy, bool check)
+{
+    const esp_deployment_t *deployment;
+    esp_sim_result_t result;
+    esp_sim_opts_t opts = esp_sim_opts_default();
+    esp_diag_t *diag = &prober->diag;
+    opts.links = prober->links;
+    test_assert_ok(esp_lower(prober->bench->lowerer, strategy, &deployment, diag), diag);
+    if (check)
+        test_assert_ok(esp_deployment_check(deployment, diag), diag);
+    test_assert_ok(esp_sim_run(prober->sim, deployment, &opts, &result, diag), diag);
+    return result.step_time_ns;
+}
+
+bool prober_micro_allowed(const prober_t *prober, int32_t micro)
+{
+    return micro == 1 || (prober->bench->graph->batch % micro == 0 &&
+                          esp_lowerer_micro_obstacle(prober->bench->lowerer) == ESP_NONE);
+}
