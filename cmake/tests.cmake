@@ -70,8 +70,8 @@ if(TARGET example_cluster)
   esp_add_test(example_cluster example_cluster)
 endif()
 
-# The rules that are machines: layers, licences, format.
-foreach(esp_check layers licences format)
+# The rules that are machines: layers, licences, symbols, format.
+foreach(esp_check layers licences symbols format)
   if(EXISTS ${PROJECT_SOURCE_DIR}/tools/check_${esp_check})
     esp_add_test(check_${esp_check} ${PROJECT_SOURCE_DIR}/tools/check_${esp_check}
       $<TARGET_FILE:espalier>)

@@ -12,15 +12,15 @@ touch include/espalier/base.h include/espalier/graph.h include/espalier/sim.h
 touch src/base/base.h src/graph/own.h src/sim/sim_internal.h
 
 failures=0
-# refuse TOOL PATTERN: it fails and says so
+# refuse TOOL PATTERN [ARGUMENT]: it fails and says so
 refuse() {
-    if output=$("tools/$1" 2>&1) || ! echo "$output" | grep -q "$2"; then
+    if output=$("tools/$1" ${3-} 2>&1) || ! echo "$output" | grep -q "$2"; then
         printf '%s should have said: %s\nsaid: %s\n' "$1" "$2" "$output"
         failures=1
     fi
 }
 accept() {
-    if ! output=$("tools/$1" 2>&1); then
+    if ! output=$("tools/$1" ${2-} 2>&1); then
         printf '%s should have passed\nsaid: %s\n' "$1" "$output"
         failures=1
     fi
@@ -63,6 +63,24 @@ accept check_licences
 printf '/* GNU General Public License */\n' >src/sim/copied.c
 refuse check_licences "src/sim/copied.c: mentions the GPL"
 rm src/sim/copied.c
+
+printf '#define ESP_PUBLIC\nESP_PUBLIC int *esp_one(int a,\n    int b);\n' >include/espalier/base.h
+library() {
+    printf '%s\n' 'static int hidden; int *esp_one(int a, int b) { return a + b ? &hidden : 0; }' \
+        "$@" >lib.c
+    cc -shared -fPIC lib.c -o lib.so
+}
+library 'static const int fine = 3; const int *const internal __attribute__((visibility("hidden"))) = &fine;'
+refuse check_symbols "hidden is a mutable global (.bss)" lib.so
+sed -i 's/^    "metis_mutex"/    "hidden": "a test",\n&/' tools/check_symbols
+accept check_symbols lib.so
+library 'void esp_two(void) {}'
+refuse check_symbols "esp_two is exported but not declared ESP_PUBLIC" lib.so
+library 'static __thread int local = 1; int *f(void); __attribute__((visibility("hidden"))) int *f(void) { return &local; }'
+refuse check_symbols "local is a mutable global (.tdata)" lib.so
+printf 'ESP_PUBLIC extern const int *const esp_three[];\n' >>include/espalier/base.h
+refuse check_symbols "esp_three is declared ESP_PUBLIC but not exported" lib.so
+: >include/espalier/base.h
 
 rm src/cli/main.c
 printf '/* printf(malloc) */\n' >src/graph/a.c
