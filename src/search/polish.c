@@ -149,7 +149,22 @@ static void polish_index(polish_t *p)
     }
 }
 
-enum { IDLE_BATCHES_MAX = 256 };
+/*
+ * All that is near has been seen: start again from a few random moves away from the best, from
+ * where every step is an improvement.
+ */
+static void polish_restart(polish_t *p, int32_t *scratch)
+{
+    size_t bytes = (size_t)p->e->n_choices * sizeof *scratch;
+    memcpy(p->current, p->e->best_choice, bytes);
+    for (int64_t moves = 2 + esp_i_rng_below(&p->rng, 3); moves > 0; moves--) {
+        propose(p, (move_t)esp_i_rng_below(&p->rng, MOVE_COUNT), scratch);
+        memcpy(p->current, scratch, bytes);
+    }
+    p->outcome = (esp_outcome_t){.slack_bytes = INT64_MIN};
+}
+
+enum { IDLE_BATCHES_MAX = 256, IDLE_BATCHES_RESTART = 8 };
 
 esp_status_t esp_i_polish(esp_i_evaluator_t *e, int64_t budget, bool *stopped, esp_diag_t *diag)
 {
@@ -173,6 +188,8 @@ esp_status_t esp_i_polish(esp_i_evaluator_t *e, int64_t budget, bool *stopped, e
         int64_t before = e->evaluations;
         status = polish_batch(&p, memory, diag);
         idle = e->evaluations == before ? idle + 1 : 0;
+        if (idle % IDLE_BATCHES_RESTART == IDLE_BATCHES_RESTART - 1)
+            polish_restart(&p, memory);
     }
     esp_i_free(&e->alloc, memory);
     esp_i_free(&e->alloc, p.group_weight);

@@ -231,10 +231,14 @@ static esp_status_t run_search(run_t *r)
         ESP_TRY(starts_evaluate(r));
     const esp_choice_t *base = &r->result->baseline[ESP_BASELINE_DP_ALLREDUCE];
     int64_t base_ns = base->outcome.feasible ? base->outcome.step_time_ns : r->e.best.step_time_ns;
-    int64_t tree = budget + r->opts->evaluations / 2, all = budget + r->opts->evaluations;
-    ESP_TRY(esp_i_sweep(&r->e, budget + r->opts->evaluations / 2, &r->stopped, r->diag));
-    ESP_TRY(esp_i_mcts(&r->e, tree, base_ns, &r->stopped, r->diag));
-    ESP_TRY(esp_i_polish(&r->e, all, &r->stopped, r->diag));
+    int64_t half = budget + r->opts->evaluations / 2, all = budget + r->opts->evaluations;
+    if (esp_i_point_count(&r->e) <= r->opts->evaluations) {
+        ESP_TRY(esp_i_enumerate(&r->e, all, &r->stopped, r->diag));
+    } else {
+        ESP_TRY(esp_i_sweep(&r->e, half, &r->stopped, r->diag));
+        ESP_TRY(esp_i_mcts(&r->e, half, base_ns, &r->stopped, r->diag));
+        ESP_TRY(esp_i_polish(&r->e, all, &r->stopped, r->diag));
+    }
     r->result->evaluations = r->e.evaluations;
     return best_settle(r);
 }

@@ -85,6 +85,10 @@ bool esp_i_micro_allowed(const esp_i_evaluator_t *e, int32_t micro);
 
 esp_status_t esp_i_baselines(esp_i_evaluator_t *e, esp_search_result_t *result, int32_t *starts,
                              int32_t *n_starts, esp_diag_t *diag);
+/* How many points there are; at most INT64_MAX. */
+int64_t esp_i_point_count(const esp_i_evaluator_t *e);
+/* Evaluates all of them. */
+esp_status_t esp_i_enumerate(esp_i_evaluator_t *e, int64_t budget, bool *stopped, esp_diag_t *diag);
 esp_status_t esp_i_sweep(esp_i_evaluator_t *e, int64_t budget, bool *stopped, esp_diag_t *diag);
 esp_status_t esp_i_mcts(esp_i_evaluator_t *e, int64_t budget, int64_t base_ns, bool *stopped,
                         esp_diag_t *diag);
