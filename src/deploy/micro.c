@@ -1,9 +1,10 @@
 /*
  * How many micro-batches may be in flight. Without a limit the order, which prefers the longest
  * remaining path, would run all forward passes before the first backward pass, and activations of
- * the whole batch would live at once. As in one-forward-one-backward pipelines, a device begins
- * micro-batch m only when it is done with m - depth; depth is the number of meshes that the body of
- * the step uses (its pipeline stages), 1 if it is one.
+ * the whole batch would live at once. As in one-forward-one-backward
+ * pipelines, a device begins micro-batch m only when it is done with m - depth. With n meshes in
+ * the body of the step (pipeline stages), depth is 2 n - 1: n micro-batches keep n stages busy, and
+ * one more is under way between each two stages.
  */
 #include "deploy/lowerer.h"
 
@@ -16,7 +17,7 @@ static int32_t pipeline_depth(esp_lowerer_t *lw)
                 depth++;
                 break;
             }
-    return depth;
+    return 2 * depth - 1;
 }
 
 static bool is_forward(const esp_lowerer_t *lw, int32_t task)

@@ -174,6 +174,30 @@ static void leaves_raise(esp_lowerer_t *lw)
     }
 }
 
+/*
+ * The same op of two micro-batches has the same path ahead of it: by path alone they would run in
+ * lockstep and a pipeline would not fill. So an earlier micro-batch goes before a later one, what
+ * runs once before both, and updates last.
+ */
+static void micro_batches_rank(esp_lowerer_t *lw)
+{
+    struct esp_i_order *o = lw->order;
+    int64_t above = 1, n_micro = lw->strategy->micro_batches;
+    if (n_micro == 1)
+        return;
+    for (int32_t t = 0; t < lw->tasks.n; t++)
+        above = esp_i_max_i64(above, o->rank[t] + 1);
+    above = esp_i_min_i64(above, INT64_MAX / (n_micro + 2));
+    for (int32_t t = 0; t < lw->tasks.n; t++) {
+        int32_t op = lw->tasks.op[t];
+        bool update = op != ESP_NONE && lw->graph->op_phase[op] == ESP_PHASE_UPDATE;
+        if (lw->tasks.micro[t] != ESP_NONE)
+            o->rank[t] += above * (n_micro - lw->tasks.micro[t]);
+        else if (!update)
+            o->rank[t] += above * (n_micro + 1);
+    }
+}
+
 static void order_reset(esp_lowerer_t *lw)
 {
     struct esp_i_order *o = lw->order;
@@ -192,6 +216,7 @@ static void order_reset(esp_lowerer_t *lw)
         o->ready_first[c + 1] += o->ready_first[c];
     ranks_find(lw);
     leaves_raise(lw);
+    micro_batches_rank(lw);
 }
 
 static void task_start(esp_lowerer_t *lw, int32_t task, int64_t start)

@@ -132,21 +132,12 @@ static esp_status_t polish_batch(polish_t *p, int32_t *points, esp_diag_t *diag)
 }
 
 /* Groups by their first op; cumulative times. */
-static void polish_index(polish_t *p)
+static esp_status_t polish_index(polish_t *p)
 {
     const esp_space_t *space = p->e->space;
-    int32_t found = 0, n = space->n_groups;
-    for (int32_t g = 0; g < n; g++) {
+    for (int32_t g = 0; g < space->n_groups; g++)
         p->group_weight[g] = (g ? p->group_weight[g - 1] : 0) + space->group_ns[g] + 1;
-        p->by_position[g] = ESP_NONE;
-    }
-    for (esp_op_id_t op = 0; op < space->cost->graph->n_ops && found < n; op++) {
-        int32_t g = space->op_group[op], seen = 0;
-        while (seen < found && p->by_position[seen] != g)
-            seen++;
-        if (g != ESP_NONE && seen == found)
-            p->by_position[found++] = g;
-    }
+    return esp_i_groups_by_position(space, &p->e->alloc, p->by_position);
 }
 
 /*
@@ -181,7 +172,8 @@ esp_status_t esp_i_polish(esp_i_evaluator_t *e, int64_t budget, bool *stopped, e
         memcpy(p.current, e->best_choice, (size_t)e->n_choices * sizeof *p.current);
         for (int32_t m = 0; m < MOVE_COUNT; m++)
             p.credit[m] = m == MOVE_PLAN ? 0.2 : 0.5;
-        polish_index(&p);
+        if (polish_index(&p) != ESP_OK)
+            status = esp_i_nomem(diag);
     }
     for (int32_t idle = 0; status == ESP_OK && idle < IDLE_BATCHES_MAX &&
                            esp_i_evaluator_go_on(e, budget, "polishing", stopped);) {

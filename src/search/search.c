@@ -236,6 +236,7 @@ static esp_status_t run_search(run_t *r)
         ESP_TRY(esp_i_enumerate(&r->e, all, &r->stopped, r->diag));
     } else {
         ESP_TRY(esp_i_sweep(&r->e, half, &r->stopped, r->diag));
+        ESP_TRY(esp_i_stages(&r->e, half, &r->stopped, r->diag));
         ESP_TRY(esp_i_mcts(&r->e, half, base_ns, &r->stopped, r->diag));
         ESP_TRY(esp_i_polish(&r->e, all, &r->stopped, r->diag));
     }

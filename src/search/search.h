@@ -90,6 +90,10 @@ int64_t esp_i_point_count(const esp_i_evaluator_t *e);
 /* Evaluates all of them. */
 esp_status_t esp_i_enumerate(esp_i_evaluator_t *e, int64_t budget, bool *stopped, esp_diag_t *diag);
 esp_status_t esp_i_sweep(esp_i_evaluator_t *e, int64_t budget, bool *stopped, esp_diag_t *diag);
+esp_status_t esp_i_stages(esp_i_evaluator_t *e, int64_t budget, bool *stopped, esp_diag_t *diag);
+/* Op groups in the order of their first op; order_out: n_groups entries. */
+esp_status_t esp_i_groups_by_position(const esp_space_t *space, const esp_allocator_t *alloc,
+                                      int32_t *order_out);
 esp_status_t esp_i_mcts(esp_i_evaluator_t *e, int64_t budget, int64_t base_ns, bool *stopped,
                         esp_diag_t *diag);
 esp_status_t esp_i_polish(esp_i_evaluator_t *e, int64_t budget, bool *stopped, esp_diag_t *diag);
