@@ -161,6 +161,13 @@ struct esp_sim {
 /* Sizes the scratch arrays and fills them for a run. */
 esp_status_t esp_i_sim_setup(esp_sim_t *sim, const esp_deployment_t *d, const esp_sim_opts_t *opts);
 
+/* ---- precedence (edges.c) ----------------------------------------------------------------- */
+
+/* The edges that no stream implies, and how many of them each instance waits for. */
+void esp_i_edges_fill(esp_sim_t *sim);
+/* Stretches of compute streams that are one event. */
+void esp_i_runs_fill(esp_sim_t *sim);
+
 /* ---- events (run.c) ---------------------------------------------------------------------- */
 
 void esp_i_sim_push(esp_sim_t *sim, int64_t time, esp_i_event_kind_t kind, int32_t task,
