@@ -37,14 +37,19 @@ check-full: check ## and optimised, thread-sanitized, static analysis, short fuz
 	cmake --build --preset dev --target tidy
 	$(MAKE) fuzz FUZZ_SECONDS=20
 
-bench: ## every bench program, optimised
+bench: ## every bench program, optimised; the figures also go to bench/results.json
 	@tools/install_deps build
 	cmake --preset release >/dev/null
 	cmake --build --preset release -j $(JOBS)
 	cmake --build --preset release -j $(JOBS) --target benches
+	rm -f build/bench.jsonl
 	for program in build/bench_*; do
-	    if [ -x "$$program" ]; then echo "== $${program#build/}"; "$$program"; fi
+	    if [ -x "$$program" ]; then
+	        echo "== $${program#build/}"
+	        "$$program" --out build/bench.jsonl
+	    fi
 	done
+	tools/merge_json_lines build/bench.jsonl >bench/results.json
 
 results: all ## docs/results.md: every shipped model on every shipped cluster (half an hour)
 	cmake --build --preset release -j $(JOBS) --target results_table

@@ -81,8 +81,8 @@ static void measure(bench_t *b, const esp_deployment_t *d, esp_link_mode_t links
            what, d->n_tasks, d->n_comms, (double)r.step_time_ns / 1e6, best * 1e3,
            best * 1e9 / (double)r.events);
     if (b->json)
-        fprintf(b->json, "{\"sim_%s_tasks_per_s\": %.0f, \"tasks\": %" PRId32 "}\n", what,
-                (double)r.events / best, d->n_tasks);
+        fprintf(b->json, "{\"sim_%s_tasks_per_s\": %.0f, \"sim_%s_tasks\": %" PRId32 "}\n", what,
+                (double)r.events / best, what, d->n_tasks);
 }
 
 /* All devices, number k with weight k + 1 (or all alike), every op split by the batch. */
