@@ -138,3 +138,75 @@ bool prober_micro_allowed(const prober_t *prober, int32_t micro)
     return micro == 1 || (prober->bench->graph->batch % micro == 0 &&
                           esp_lowerer_micro_obstacle(prober->bench->lowerer) == ESP_NONE);
 }
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static void choice_check(const esp_space_t *space, const esp_choice_t *choice)
+{
+    const esp_graph_t *g = space->cost->graph;
+    assert_non_null(choice->op_mesh);
+    assert_ptr_equal(choice->strategy.op_mesh, choice->op_mesh);
+    assert_ptr_equal(choice->strategy.op_mode, choice->op_mode);
+    assert_ptr_equal(choice->strategy.mesh, space->mesh);
+    assert_true(choice->strategy.micro_batches >= 1);
+    for (esp_op_id_t op = 0; op < g->n_ops; op++) {
+        assert_true(choice->op_mesh[op] >= ESP_NONE && choice->op_mesh[op] < space->n_meshes);
+        assert_true(choice->op_mode[op] <= ESP_MODE_SHARD);
+    }
+    for (int32_t i = 0; i < space->n_groups; i++)
+        assert_true(choice->group_action[i] >= ESP_NONE &&
+                    choice->group_action[i] < space->n_actions);
+}
+
+/* The verdict is that of the packed arenas. */
+static void memory_check(const bench_t *bench, const esp_search_result_t *r)
+{
+    const esp_deployment_t *d = r->deployment;
+    int64_t least = INT64_MAX;
+    for (int32_t i = 0; i < bench->cluster->n_devices; i++) {
+        int32_t c = d->device_class[i];
+        assert_int_equal(r->device_peak_bytes[i], c == ESP_NONE ? 0 : d->class_arena_bytes[c]);
+        assert_true(r->device_busy_ns[i] >= 0);
+        int64_t left = bench->cluster->device_memory_bytes[i] - r->device_peak_bytes[i];
+        if (c != ESP_NONE && left < least)
+            least = left;
+    }
+    const esp_outcome_t *best = &r->best.outcome;
+    assert_int_equal(best->slack_bytes, least);
+    assert_int_equal(best->feasible, least >= 0);
+    assert_int_equal(bench->cluster->device_memory_bytes[best->worst_device] -
+                         r->device_peak_bytes[best->worst_device],
+                     least);
+}
+
+static void baseline_check(const bench_t *bench, const esp_search_result_t *r, esp_baseline_t b)
+{
+    const esp_outcome_t *base = &r->baseline[b].outcome, *best = &r->best.outcome;
+    choice_check(r->space, &r->baseline[b]);
+    bool better = base->feasible && (!best->feasible || base->step_time_ns < best->step_time_ns);
+    if (!base->feasible && !best->feasible && base->slack_bytes > best->slack_bytes)
+        better = true;
+    if (better)
+        fail_msg("%s on %s: %s takes %lld ns and leaves %lld bytes, the best %lld and %lld",
+                 bench->graph->name, bench->cluster->name, esp_baseline_name(b),
+                 (long long)base->step_time_ns, (long long)base->slack_bytes,
+                 (long long)best->step_time_ns, (long long)best->slack_bytes);
+}
+
+void search_result_check(const bench_t *bench, const esp_search_result_t *r)
+{
+    esp_diag_t diag = {0};
+    assert_non_null(r);
+    choice_check(r->space, &r->best);
+    assert_non_null(r->deployment);
+    test_assert_ok(esp_deployment_check(r->deployment, &diag), &diag);
+    memory_check(bench, r);
+    for (int32_t b = 0; b < ESP_BASELINE_COUNT; b++)
+        baseline_check(bench, r, (esp_baseline_t)b);
+    if (r->from_baseline != ESP_NONE)
+        assert_int_equal(r->best.outcome.step_time_ns,
+                         r->baseline[r->from_baseline].outcome.step_time_ns);
+    assert_true(r->lower_bound_ns > 0 && r->lower_bound_ns <= r->best.outcome.step_time_ns);
+    assert_true(r->evaluations >= ESP_BASELINE_COUNT - 2 || bench->cluster->n_devices == 1);
+    assert_true(r->search_time_s >= 0);
+}

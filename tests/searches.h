@@ -41,4 +41,10 @@ int64_t prober_time(prober_t *prober, const esp_strategy_t *strategy, bool check
 /* Whether so many micro-batches are exact and divide the batch. */
 bool prober_micro_allowed(const prober_t *prober, int32_t micro);
 
+/*
+ * A result is complete and agrees with itself: strategy, deployment (by the rules), memory per
+ * device, verdict, bound; and no baseline that fits is better.
+ */
+void search_result_check(const bench_t *bench, const esp_search_result_t *result);
+
 #endif

@@ -53,30 +53,12 @@ static esp_search_result_t *search(const bench_t *bench, int32_t max_groups, int
     return result;
 }
 
-/* The best is at least as good as every baseline that fits, and no better than the bound. */
-static void check_result(const bench_t *bench, const esp_search_result_t *r)
-{
-    const esp_choice_t *best = &r->best;
-    for (int32_t b = 0; b < ESP_BASELINE_COUNT; b++) {
-        const esp_choice_t *baseline = &r->baseline[b];
-        assert_non_null(baseline->op_mesh);
-        if (baseline->outcome.feasible &&
-            (!best->outcome.feasible ||
-             best->outcome.step_time_ns > baseline->outcome.step_time_ns))
-            fail_msg("%s on %s: %s takes %lld ns, the best %lld", bench->graph->name,
-                     bench->cluster->name, esp_baseline_name((esp_baseline_t)b),
-                     (long long)baseline->outcome.step_time_ns,
-                     (long long)best->outcome.step_time_ns);
-    }
-    assert_true(best->outcome.step_time_ns >= r->lower_bound_ns);
-}
-
 /* The step time of the best that a search with this budget finds, before packing. */
 static int64_t found(const bench_t *bench, int32_t max_groups, int32_t evaluations)
 {
     prober_t prober;
     esp_search_result_t *r = search(bench, max_groups, evaluations, 1);
-    check_result(bench, r);
+    search_result_check(bench, r);
     prober_init(&prober, bench, max_groups);
     int64_t ns = prober_time(&prober, &r->best.strategy, true);
     prober_fini(&prober);
@@ -141,7 +123,7 @@ static void test_small_budgets(void **state)
             bench_init(&bench, deploy_graph(model, 8),
                        model % 2 ? cluster_mixed() : cluster_pair_and_one());
             esp_search_result_t *r = search(&bench, 40, evaluations, 3);
-            check_result(&bench, r);
+            search_result_check(&bench, r);
             esp_search_result_destroy(r);
             bench_fini(&bench);
         }

@@ -23,6 +23,11 @@ static esp_status_t opts_check(const esp_search_opts_t *opts, esp_diag_t *diag)
     if (opts->threads < 1 || opts->threads > 64)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "threads is %d; it must be in [1, 64]",
                           opts->threads);
+    if (!(opts->time_s >= 0))
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "time_s is %g; it must not be negative",
+                          opts->time_s);
+    if (opts->links != ESP_LINK_EXCLUSIVE && opts->links != ESP_LINK_FAIR)
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "unknown link mode %d", (int)opts->links);
     return ESP_OK;
 }
 
@@ -292,7 +297,7 @@ esp_status_t esp_search(const esp_cost_t *cost, const esp_search_opts_t *opts_or
         memory_prove(r.result);
         r.result->search_time_s = esp_i_now_s() - r.e.started_s;
     }
-    if (r.e.worker)
+    if (r.e.space)
         esp_i_evaluator_fini(&r.e);
     esp_i_free(&r.alloc, r.starts);
     if (status != ESP_OK) {
