@@ -55,6 +55,26 @@ static void bed_run(bed_t *bed, const int32_t *order)
 /* ---- streams ------------------------------------------------------------------------------------
  */
 
+/* A transfer of CPU ranks makes the next task at each end longer, once. */
+static void movements_take_compute_time(void **state)
+{
+    (void)state;
+    bed_t bed = bed_make(1, 2, 2);
+    int32_t a = deploy_compute(bed.deploy, 0, 100);
+    deploy_transfer(bed.deploy, 0, 1, 1000); /* from the start; 1 us and a step's latency */
+    int32_t b = deploy_compute(bed.deploy, 1, 50);
+    int32_t c = deploy_compute(bed.deploy, 1, 50);
+    esp_deployment_t d = *deploy_get(bed.deploy, NULL);
+    const int64_t taken[] = {0, 7}; /* sender, receiver */
+    d.comm_class_ns = taken;
+    bed.opts.barrier = 1;
+    test_assert_ok(esp_sim_run(bed.sim, &d, &bed.opts, &bed.r, &bed.diag), &bed.diag);
+    assert_span(bed, a, 0, 100);
+    int64_t both = bed.r.end_ns[c] - bed.r.start_ns[b];
+    assert_int_equal(both, 107);
+    bed_free(&bed);
+}
+
 static void stream_waits_for_its_next_task(void **state)
 {
     (void)state;
@@ -490,6 +510,7 @@ static void runs_repeat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(movements_take_compute_time),
         cmocka_unit_test(stream_waits_for_its_next_task),
         cmocka_unit_test(steps_overlap_up_to_the_cross_edges),
         cmocka_unit_test(collectives_keep_their_order),

@@ -126,7 +126,9 @@ static void start_compute(esp_sim_t *sim, esp_i_stream_t *stream, int32_t task, 
         esp_i_memory_start(sim, task);
         mark_start(sim, task, sim->now);
     }
-    esp_i_sim_push(sim, sim->now + sim->ns[task], ESP_I_EVENT_END, task, step);
+    int64_t *owed = &sim->owed_ns[sim->d->task_class[task]];
+    esp_i_sim_push(sim, sim->now + sim->ns[task] + *owed, ESP_I_EVENT_END, task, step);
+    *owed = 0;
 }
 
 static void advance(esp_i_stream_t *stream, int32_t n)
@@ -158,7 +160,7 @@ static void try_compute(esp_sim_t *sim, esp_i_stream_t *stream)
     if (!head_of(sim, stream, &task) || !is_ready(sim, task, stream->step))
         return;
     int32_t step = stream->step;
-    if (step == sim->last) {
+    if (step == sim->last || sim->owes) {
         advance(stream, 1);
         start_compute(sim, stream, task, step);
         return;
@@ -212,8 +214,21 @@ static void commit(esp_sim_t *sim, int32_t task, int32_t step)
     esp_i_sim_push(sim, end, ESP_I_EVENT_END, task, step);
 }
 
+/*
+ * A transfer of CPU ranks takes compute time at both ends: the next task of each class is longer by
+ * what its movements have taken since the last one. Measured durations (replay) have it in them.
+ */
+static void owe(esp_sim_t *sim, int32_t comm)
+{
+    const esp_deployment_t *d = sim->d;
+    for (int32_t i = d->comm_class_offset[comm]; i < d->comm_class_offset[comm + 1]; ++i)
+        sim->owed_ns[d->comm_class[i]] += d->comm_class_ns[i];
+}
+
 static void start_move(esp_sim_t *sim, int32_t task, int32_t step)
 {
+    if (sim->owes)
+        owe(sim, sim->d->task_comm[task]);
     if (sim->opts.links == ESP_LINK_EXCLUSIVE) {
         commit(sim, task, step);
         return;

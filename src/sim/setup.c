@@ -47,7 +47,8 @@ static bool reserve_rest(esp_sim_t *sim)
     bool fair = sim->opts.links == ESP_LINK_FAIR;
     return RESERVE(hold, d->n_buffers) && RESERVE(scratch, d->n_tasks) &&
            RESERVE(mesh_total, d->n_meshes) && RESERVE(live, classes) && RESERVE(peak, classes) &&
-           RESERVE(busy_ns, classes) && (fair || RESERVE(link_free, links)) &&
+           RESERVE(busy_ns, classes) && RESERVE(owed_ns, classes) &&
+           (fair || RESERVE(link_free, links)) &&
            (!fair ||
             (RESERVE(flow, (int64_t)d->n_comms * sim->steps) && RESERVE(bundle, d->n_comms) &&
              RESERVE(comm_bundle, d->n_comms) && RESERVE(active, d->n_comms) &&
@@ -178,6 +179,17 @@ static bool clear_links(esp_sim_t *sim)
     return fill_bundles(sim);
 }
 
+/* Movements of CPU ranks take time of the compute streams of their classes: see start_move. */
+static void owe_nothing(esp_sim_t *sim)
+{
+    const esp_deployment_t *d = sim->d;
+    int32_t n = d->n_comms ? d->comm_class_offset[d->n_comms] : 0;
+    memset(sim->owed_ns, 0, (size_t)d->n_classes * sizeof *sim->owed_ns);
+    sim->owes = false;
+    for (int32_t i = 0; i < n && d->comm_class_ns && !sim->opts.task_ns; ++i)
+        sim->owes = sim->owes || d->comm_class_ns[i] > 0;
+}
+
 /* ---- entry ------------------------------------------------------------------------------- */
 
 esp_status_t esp_i_sim_setup(esp_sim_t *sim, const esp_deployment_t *d, const esp_sim_opts_t *opts)
@@ -198,6 +210,7 @@ esp_status_t esp_i_sim_setup(esp_sim_t *sim, const esp_deployment_t *d, const es
     fill_cross(sim);
     esp_i_edges_fill(sim);
     esp_i_runs_fill(sim);
+    owe_nothing(sim);
     esp_i_memory_reset(sim);
     return ESP_OK;
 }
@@ -221,14 +234,14 @@ void esp_sim_destroy(esp_sim_t *sim)
         return;
     esp_allocator_t alloc = sim->alloc;
     void *const arrays[] = {
-        sim->pending,      sim->edge,      sim->edge_end,   sim->cross_offset, sim->cross_end,
-        sim->cross_after,  sim->mark,      sim->first,      sim->run,          sim->stream,
-        sim->stream_task,  sim->dirty,     sim->fifo_next,  sim->heap,         sim->ready,
-        sim->link_free,    sim->flow,      sim->bundle,     sim->comm_bundle,  sim->active,
-        sim->pattern_slot, sim->weight,    sim->link_flows, sim->link_slot,    sim->meet,
-        sim->use,          sim->hold,      sim->scratch,    sim->mesh_total,   sim->live,
-        sim->peak,         sim->live_role, sim->peak_role,  sim->busy_ns,      sim->start_ns,
-        sim->end_ns,
+        sim->pending,     sim->edge,         sim->edge_end,  sim->cross_offset, sim->cross_end,
+        sim->cross_after, sim->mark,         sim->first,     sim->run,          sim->stream,
+        sim->stream_task, sim->dirty,        sim->fifo_next, sim->heap,         sim->ready,
+        sim->owed_ns,     sim->link_free,    sim->flow,      sim->bundle,       sim->comm_bundle,
+        sim->active,      sim->pattern_slot, sim->weight,    sim->link_flows,   sim->link_slot,
+        sim->meet,        sim->use,          sim->hold,      sim->scratch,      sim->mesh_total,
+        sim->live,        sim->peak,         sim->live_role, sim->peak_role,    sim->busy_ns,
+        sim->start_ns,    sim->end_ns,
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i)
         esp_i_free(&alloc, arrays[i]);

@@ -125,6 +125,8 @@ struct esp_sim {
     int32_t n_ready;
 
     /* links */
+    int64_t *owed_ns;   /* per class: compute time that movements have taken, not yet paid */
+    bool owes;          /* some movement takes compute time */
     int64_t *link_free; /* exclusive */
     esp_i_flow_t *flow; /* fair: by bundle */
     esp_i_bundle_t *bundle;
@@ -152,7 +154,7 @@ struct esp_sim {
     /* elements of each array above */
     struct {
         int32_t pending, cross_offset, cross_after, cross_end, edge, edge_end, mark, first, run,
-            stream, stream_task, dirty, fifo_next, heap, ready, link_free, flow, bundle,
+            stream, stream_task, dirty, fifo_next, heap, ready, owed_ns, link_free, flow, bundle,
             comm_bundle, active, pattern_slot, weight, link_flows, link_slot, meet, use, hold,
             scratch, mesh_total, live, peak, live_role, peak_role, busy_ns, start_ns, end_ns;
     } capacity;
