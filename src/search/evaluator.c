@@ -260,26 +260,19 @@ esp_status_t esp_i_evaluate(esp_i_evaluator_t *e, int32_t n, const int32_t *choi
     return ESP_OK;
 }
 
-/*
- * The best point that leaves at least `slack` bytes on every device, ties to the lexicographically
- * first (the table itself has no order). NULL: none.
- */
-const int32_t *esp_i_best_with_slack(const esp_i_evaluator_t *e, int64_t slack,
-                                     esp_outcome_t *outcome_out)
+esp_i_cached_t *esp_i_best_cached(esp_i_evaluator_t *e, bool measured)
 {
-    const esp_i_cached_t *best = NULL;
+    esp_i_cached_t *best = NULL;
     for (int32_t i = 0; i < e->cache_slots; i++) {
-        const esp_i_cached_t *at = &e->cache[i];
-        if (!at->choice || at->outcome.slack_bytes < slack)
+        esp_i_cached_t *at = &e->cache[i];
+        if (!at->choice || !at->outcome.feasible || (measured && !at->measured))
             continue;
         int64_t later = best ? at->outcome.step_time_ns - best->outcome.step_time_ns : -1;
         for (int32_t c = 0; later == 0 && c < e->n_choices; c++)
             later = at->choice[c] - best->choice[c];
         best = later < 0 ? at : best;
     }
-    if (best)
-        *outcome_out = best->outcome;
-    return best ? best->choice : NULL;
+    return best;
 }
 
 bool esp_i_evaluator_go_on(esp_i_evaluator_t *e, int64_t budget, const char *what, bool *stopped)

@@ -136,27 +136,36 @@ static esp_status_t baselines_measure(run_t *r)
 }
 
 /*
- * While searching, memory is the live peak; a plan is judged by its packed arenas. If those do not
- * fit, the next best point that leaves as much more room as was lacking is tried.
+ * While searching, memory is the live peak; a plan is judged by its packed arenas, which may be
+ * larger and make it slower. So the best point is measured, again and again, until it stays the
+ * best.
  */
-enum { PACKING_TRIES = 8 };
+enum { PACKING_TRIES = 32 };
 
-static esp_status_t point_settle(run_t *r)
+static esp_status_t point_measure(run_t *r, const int32_t *choice, esp_outcome_t *outcome_out)
 {
     const esp_deployment_t *deployment;
     esp_sim_result_t sim;
-    int64_t slack = 0;
-    for (int32_t i = 0; i < PACKING_TRIES; i++) {
-        esp_outcome_t outcome = r->e.best;
-        const int32_t *point = esp_i_best_with_slack(&r->e, slack, &outcome);
-        if (point)
-            memmove(r->e.best_choice, point, (size_t)r->e.n_choices * sizeof *point);
-        ESP_TRY(best_take(r, ESP_NONE));
-        ESP_TRY(measure(r, &r->result->best.strategy, &outcome, &deployment, &sim));
-        r->e.best = outcome;
-        if (outcome.feasible || !point)
-            break;
-        slack -= outcome.slack_bytes;
+    memmove(r->e.best_choice, choice, (size_t)r->e.n_choices * sizeof *choice);
+    ESP_TRY(best_take(r, ESP_NONE));
+    return measure(r, &r->result->best.strategy, outcome_out, &deployment, &sim);
+}
+
+static esp_status_t point_settle(run_t *r)
+{
+    esp_i_cached_t *best = esp_i_best_cached(&r->e, false);
+    if (!best) /* nothing fits: the least lacking */
+        return point_measure(r, r->e.best_choice, &r->e.best);
+    for (int32_t i = 0; i < PACKING_TRIES && best && !best->measured; i++) {
+        ESP_TRY(point_measure(r, best->choice, &best->outcome));
+        best->measured = true;
+        r->e.best = best->outcome;
+        best = esp_i_best_cached(&r->e, false);
+    }
+    best = esp_i_best_cached(&r->e, true);
+    if (best) {
+        r->e.best = best->outcome;
+        memmove(r->e.best_choice, best->choice, (size_t)r->e.n_choices * sizeof *best->choice);
     }
     return ESP_OK;
 }

@@ -32,6 +32,7 @@ typedef struct esp_i_cached {
     uint64_t hash;
     int32_t *choice; /* NULL: empty slot */
     esp_outcome_t outcome;
+    bool measured; /* by packed arenas, not by the live peak */
 } esp_i_cached_t;
 
 typedef struct esp_i_evaluator {
@@ -78,8 +79,11 @@ bool esp_i_outcome_better(const esp_outcome_t *a, const esp_outcome_t *b);
 /* TAG's reward (spec: MCTS): base / t - 1, compressed above 1; -1 and below where memory lacks. */
 double esp_i_reward(const esp_outcome_t *outcome, int64_t base_ns);
 
-const int32_t *esp_i_best_with_slack(const esp_i_evaluator_t *e, int64_t slack,
-                                     esp_outcome_t *outcome_out);
+/*
+ * The fastest point that fits, of all or of those that were measured with packed arenas; ties to
+ * the lexicographically first, since the table itself has no order. NULL: none.
+ */
+esp_i_cached_t *esp_i_best_cached(esp_i_evaluator_t *e, bool measured);
 /* Whether choice `micro` (index) is exact and divides the batch. */
 bool esp_i_micro_allowed(const esp_i_evaluator_t *e, int32_t micro);
 
