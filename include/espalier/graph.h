@@ -5,6 +5,27 @@
  * transparent: struct-of-arrays over dense ids, CSR both ways. Op ids are a topological order.
  * Passes make new graphs. All memory of a frozen graph lives in one arena; pointers are valid until
  * esp_graph_destroy.
+ *
+ * A model of one product, built by hand (statuses are left out):
+ *
+ *     esp_builder_t *builder;
+ *     esp_graph_t *graph;
+ *     esp_tensor_id_t x[2], y;
+ *     esp_attr_t attr = {.contract = {.a = "nk", .b = "km", .y = "nm"}};
+ *     esp_builder_create("dense", NULL, &builder);
+ *     esp_builder_tensor(builder, "x", ESP_ROLE_INPUT, ESP_DTYPE_F32, 2, (int64_t[]){32, 8}, NULL,
+ *                        &x[0], &diag);
+ *     esp_builder_tensor(builder, "w", ESP_ROLE_PARAMETER, ESP_DTYPE_F32, 2, (int64_t[]){8, 4},
+ *                        NULL, &x[1], &diag);
+ *     esp_builder_batch(builder, x[0], (esp_view_t){1, 32, 8}, &diag);
+ *     esp_builder_op(builder, ESP_KIND_CONTRACT, &attr, 2, x, "dense", &y, &diag);
+ *     esp_builder_output(builder, y);
+ *     esp_builder_freeze(builder, &graph, &diag);
+ *
+ * Threads: a frozen graph may be read by any number of threads; a builder belongs to one at a time.
+ *
+ * Errors: every function with a status writes its outputs on success only, and fills `diag` (which
+ * may be NULL) on failure. ESP_ERR_NOMEM may come from each of them and is not repeated below.
  */
 #ifndef ESPALIER_GRAPH_H
 #define ESPALIER_GRAPH_H
@@ -20,11 +41,14 @@ extern "C" {
 #define ESP_MAX_SPATIAL  3                  /* spatial dimensions of convolution and pooling */
 #define ESP_MAX_ELEMENTS ((int64_t)1 << 46) /* of one tensor */
 
+/* Ids are dense, start at 0 and belong to one graph. */
 typedef int32_t esp_tensor_id_t;
 typedef int32_t esp_op_id_t;
 #define ESP_NONE (-1) /* no op, tensor, dimension: in id fields only */
 
-/* X(NAME, "name", bytes per element) */
+/* ---- vocabulary ------------------------------------------------------------------------------ */
+
+/* Element types, with their names in text forms. X(NAME, "name", bytes per element) */
 #define ESP_DTYPE_MAP(X)                                                                           \
     X(F32, "float32", 4)                                                                           \
     X(F64, "float64", 8)                                                                           \
@@ -42,8 +66,11 @@ typedef enum esp_dtype {
 #undef ESP_DTYPE_ENUM
         ESP_DTYPE_COUNT
 } esp_dtype_t;
+/* Never NULL, static; "unknown" for a value that is no dtype. */
 ESP_PUBLIC const char *esp_dtype_name(esp_dtype_t dtype);
+/* Bytes of one element; 0 for a value that is no dtype. */
 ESP_PUBLIC int64_t esp_dtype_bytes(esp_dtype_t dtype);
+/* 1 for the float types, else 0. */
 ESP_PUBLIC int esp_dtype_is_float(esp_dtype_t dtype);
 
 /* What a tensor is. GRADIENT: of a parameter, as the update reads it. */
@@ -63,19 +90,25 @@ typedef enum esp_role {
 #undef ESP_ROLE_ENUM
         ESP_ROLE_COUNT
 } esp_role_t;
+/* Never NULL, static; "unknown" for a value that is no role. */
 ESP_PUBLIC const char *esp_role_name(esp_role_t role);
 
+/* The part of a step to which an op belongs. A model graph is all FORWARD, but for the updates of
+ * running statistics. */
 typedef enum esp_phase { ESP_PHASE_FORWARD, ESP_PHASE_BACKWARD, ESP_PHASE_UPDATE } esp_phase_t;
 
+/* What an op computes: the core kinds, each with its operands in espalier/kinds.def. */
 typedef enum esp_op_kind {
 #define ESP_KIND(name, text, help) ESP_KIND_##name,
 #include "espalier/kinds.def"
 #undef ESP_KIND
     ESP_KIND_COUNT
 } esp_op_kind_t;
+/* Never NULL, static; "unknown" and "" for a value that is no kind. The help states operands. */
 ESP_PUBLIC const char *esp_kind_name(esp_op_kind_t kind);
 ESP_PUBLIC const char *esp_kind_help(esp_op_kind_t kind);
 
+/* The function of an ELTWISE op, with its arity and meaning in espalier/eltwise.def. */
 typedef enum esp_eltwise {
 #define ESP_ELT(name, text, arity, flop) ESP_ELT_##name,
 #include "espalier/eltwise.def"
@@ -83,6 +116,7 @@ typedef enum esp_eltwise {
     ESP_ELT_COUNT
 } esp_eltwise_t;
 
+/* What REDUCE makes of the elements along its axes. SUM and SUMSQ can be split along them. */
 typedef enum esp_reduce {
     ESP_REDUCE_SUM,
     ESP_REDUCE_MAX,
@@ -90,6 +124,8 @@ typedef enum esp_reduce {
     ESP_REDUCE_PROD,
     ESP_REDUCE_SUMSQ
 } esp_reduce_t;
+
+/* The rule of an UPDATE op. STATISTIC is no optimizer: w' = (1 - momentum) * w + momentum * g. */
 typedef enum esp_optimizer {
     ESP_OPTIMIZER_SGD,
     ESP_OPTIMIZER_MOMENTUM,
@@ -97,13 +133,18 @@ typedef enum esp_optimizer {
     ESP_OPTIMIZER_ADAMW,
     ESP_OPTIMIZER_STATISTIC
 } esp_optimizer_t;
+
+/* The law of a RANDOM op; its parameters are in esp_attr_t.shape. */
 typedef enum esp_random {
     ESP_RANDOM_UNIFORM,
     ESP_RANDOM_NORMAL,
     ESP_RANDOM_BERNOULLI
 } esp_random_t;
 
-/* Sliding window of convolution and pooling, spatial dimensions in order. */
+/*
+ * Sliding window of convolution and pooling, spatial dimensions in order. Pads are the elements
+ * that are added before (lo) and after (hi) the dimension.
+ */
 typedef struct esp_window {
     int32_t rank;
     int64_t kernel[ESP_MAX_SPATIAL], stride[ESP_MAX_SPATIAL], dilation[ESP_MAX_SPATIAL];
@@ -233,7 +274,15 @@ typedef struct esp_factor {
     int64_t a, b, c;
 } esp_factor_t;
 
-/* A frozen graph. Read only. */
+/* ---- the graph ------------------------------------------------------------------------------- */
+
+/*
+ * A frozen graph. Read only. An array by tensor has n_tensors elements, one by op has n_ops. A CSR
+ * pair holds the list of element i in [offset[i], offset[i + 1]):
+ *
+ *     for (int32_t i = graph->input_offset[op]; i < graph->input_offset[op + 1]; i++)
+ *         ... graph->input_tensor[i] ...
+ */
 typedef struct esp_graph {
     const char *name;
 
@@ -323,20 +372,30 @@ typedef struct esp_kind_facts {
     int32_t is_view; /* its output is its input's buffer */
     int32_t is_random;
 } esp_kind_facts_t;
+/* The facts of a kind; `kind` must be one. O(1). */
 ESP_PUBLIC esp_kind_facts_t esp_kind_facts(esp_op_kind_t kind);
 
 /* ---- building ------------------------------------------------------------------------------- */
 
+/*
+ * A graph under construction: every shape is known as soon as its op is there. Names are copied.
+ * After ESP_ERR_NOMEM a builder is good for esp_builder_destroy only; after any other error nothing
+ * was added.
+ */
 typedef struct esp_builder esp_builder_t;
 
+/* An empty builder. `name` (NULL: "") will be that of the graph. */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_create(const char *name,
                                                          const esp_allocator_t *alloc,
                                                          esp_builder_t **builder_out);
+/* Accepts NULL. Graphs that were frozen from it live on. */
 ESP_PUBLIC void esp_builder_destroy(esp_builder_t *builder);
 
 /*
  * Adds a tensor that no op produces. `data` (NULL: none) is copied. Dims are >= 0 (0: empty
- * tensor). A name that is taken gets a suffix.
+ * tensor). A name that is taken gets a suffix. Errors: ESP_ERR_ARGUMENT (a role that only results
+ * of ops have), ESP_ERR_INVALID (dtype, a negative extent), ESP_ERR_LIMIT (more than ESP_MAX_RANK
+ * axes or ESP_MAX_ELEMENTS elements); the diag names the tensor.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_tensor(
     esp_builder_t *builder, const char *name, esp_role_t role, esp_dtype_t dtype, int32_t rank,
@@ -345,7 +404,10 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_tensor(
 /*
  * Appends an op: infers dtypes and shapes of its outputs, writes their ids to outputs_out (as many
  * as the kind has with these attributes; UPDATE: w', MOMENTUM also m', ADAM and ADAMW also m', v').
- * Errors name the op and what does not fit.
+ * `attr` NULL: all zero; members that the kind does not use are ignored. An optional input that is
+ * absent is ESP_NONE. Errors: ESP_ERR_INVALID (number, dtypes or shapes of the inputs, attributes),
+ * ESP_ERR_LIMIT (the shape of an output), ESP_ERR_ARGUMENT (no such kind), ESP_ERR_UNSUPPORTED;
+ * the diag names the op and what does not fit.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_op(esp_builder_t *builder, esp_op_kind_t kind,
                                                      const esp_attr_t *attr, int32_t n_inputs,
@@ -353,25 +415,37 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_op(esp_builder_t *builder, esp
                                                      const char *name, esp_tensor_id_t *outputs_out,
                                                      esp_diag_t *diag);
 
-/* Another name (made unique) or role for a tensor. A role of something that an op makes
- * (activation, gradient, loss) is for results of ops, the others for tensors without producer. */
+/* Another name for a tensor, made unique. Errors: ESP_ERR_ARGUMENT (no such tensor). */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_rename(esp_builder_t *builder,
                                                          esp_tensor_id_t tensor, const char *name);
+/*
+ * Another role for a tensor. A role of something that an op makes (activation, gradient, loss) is
+ * for results of ops, the others for tensors without producer; only one scalar is the loss. Errors:
+ * ESP_ERR_ARGUMENT (no such tensor, or no role for it).
+ */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_role(esp_builder_t *builder,
                                                        esp_tensor_id_t tensor, esp_role_t role);
 
-/* Phase and origin of the ops that follow; a new builder starts at FORWARD, origin self (ESP_NONE).
- */
+/* Phase and origin of the ops that follow. A new builder starts at FORWARD and ESP_NONE: each op is
+ * its own origin. */
 ESP_PUBLIC void esp_builder_phase(esp_builder_t *builder, esp_phase_t phase, esp_op_id_t origin);
 
-/* Where the batch lies in an input tensor. All views given must agree in their extent. */
+/*
+ * Where the batch lies in a tensor without producer; freezing finds where it lies in the others.
+ * All views given must agree in their extent. Errors: ESP_ERR_ARGUMENT (not such a tensor),
+ * ESP_ERR_INVALID (no view of its shape, another extent).
+ */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_batch(esp_builder_t *builder,
                                                         esp_tensor_id_t tensor, esp_view_t view,
                                                         esp_diag_t *diag);
-/* Marks a result of the graph. */
+/* Appends to the results of the graph. Errors: ESP_ERR_ARGUMENT (no such tensor). */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_output(esp_builder_t *builder,
                                                          esp_tensor_id_t tensor);
-/* `after` is the version of parameter, state or statistic `before` once the step is done. */
+/*
+ * `after` is the version of parameter, state or statistic `before` once the step is done. Errors:
+ * ESP_ERR_ARGUMENT (no such tensor), ESP_ERR_INVALID (another shape or dtype, a second next
+ * version, no result of an op).
+ */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_next(esp_builder_t *builder,
                                                        esp_tensor_id_t before,
                                                        esp_tensor_id_t after, esp_diag_t *diag);
@@ -379,33 +453,39 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_next(esp_builder_t *builder,
 /*
  * A running statistic (role STATISTIC): appends, in the update phase, the op that makes its next
  * version, (1 - momentum) * running + momentum * value. `value` is output 1 (mean) or 2 (variance)
- * of BN_NORM, the origin of the op. esp_training_graph keeps such ops.
+ * of BN_NORM, the origin of the op. esp_training_graph keeps such ops. Errors: as esp_builder_op
+ * and esp_builder_next; the op may have been added.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_statistic(esp_builder_t *builder,
                                                             esp_tensor_id_t running,
                                                             esp_tensor_id_t value, double momentum,
                                                             esp_diag_t *diag);
 
-/* What the builder knows of a tensor so far. dims_out has ESP_MAX_RANK elements. */
+/* Type and shape of a tensor of the builder. dims_out has ESP_MAX_RANK elements. O(1). */
 ESP_PUBLIC void esp_builder_shape(const esp_builder_t *builder, esp_tensor_id_t tensor,
                                   esp_dtype_t *dtype_out, int32_t *rank_out, int64_t *dims_out);
 
 /*
  * Freezes: drops nothing, computes factors, batch propagation, consumers and costs. The builder is
- * left as it was and may go on. O(ops + operands).
+ * left as it was and may go on. The graph is the caller's, for esp_graph_destroy. O(ops +
+ * operands).
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_builder_freeze(const esp_builder_t *builder,
                                                          esp_graph_t **graph_out, esp_diag_t *diag);
+/* Accepts NULL. */
 ESP_PUBLIC void esp_graph_destroy(esp_graph_t *graph);
-/* Verifies every invariant stated in this header. */
+/*
+ * Verifies every invariant stated in this header. Errors: ESP_ERR_INTERNAL, with the first
+ * violation in the diag. O(size of the graph).
+ */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_check(const esp_graph_t *graph, esp_diag_t *diag);
 
-/* ---- factors ----------------------------------------------------------------------------------
- */
+/* ---- factors --------------------------------------------------------------------------------- */
 
 /*
- * The factor of `op` that views operand `operand` (inputs first, then outputs) as `view`.
- * Returns 0 if the op offers none. O(dimensions of the op).
+ * The factor of `op` that views operand `operand` (inputs first, then outputs) as `view`: what the
+ * op must be split by to read or make the operand in that split. Returns 1, or 0 if the op offers
+ * none. O(dimensions of the op).
  */
 ESP_PUBLIC int esp_graph_factor(const esp_graph_t *graph, esp_op_id_t op, int32_t operand,
                                 esp_view_t view, esp_factor_t *factor_out);
@@ -420,21 +500,35 @@ ESP_PUBLIC esp_bind_t esp_graph_bind(const esp_graph_t *graph, esp_op_id_t op, e
 ESP_PUBLIC int32_t esp_view_local_dims(int32_t rank, const int64_t *dims, esp_view_t view,
                                        int64_t share, int64_t *local_out);
 
-/* ---- the training graph
- * -------------------------------------------------------------------------- */
+/* ---- the training graph ---------------------------------------------------------------------- */
 
+/*
+ * What is minimised, of the first output of the model. XENT: the mean cross-entropy with integer
+ * labels; MSE: the mean square of the difference from labels of its shape; OUTPUT: the output
+ * itself, a scalar.
+ */
 typedef enum esp_loss { ESP_LOSS_AUTO, ESP_LOSS_XENT, ESP_LOSS_MSE, ESP_LOSS_OUTPUT } esp_loss_t;
 
+/*
+ * How a model is trained. Start from esp_training_opts_default: struct_size tells later versions
+ * apart. Numbers are >= 0; momentum, beta1 and beta2 are < 1, whether the optimizer uses them or
+ * not.
+ */
 typedef struct esp_training_opts {
     size_t struct_size;
     esp_loss_t loss;           /* AUTO: OUTPUT if the first output is a scalar, else XENT */
     int64_t ignore_label;      /* XENT: labels left out of loss and mean; INT64_MIN: none */
     esp_optimizer_t optimizer; /* SGD, MOMENTUM, ADAM, ADAMW */
-    double rate, momentum, beta1, beta2, epsilon, decay;
-    double clip_norm;         /* > 0: clip gradients to this global norm */
-    const char *train_regex;  /* POSIX extended; NULL: all; of parameter names */
-    const char *freeze_regex; /* NULL: none */
+    double rate;               /* default 0.01 */
+    double momentum;           /* of MOMENTUM; default 0.9 */
+    double beta1, beta2;       /* of ADAM and ADAMW; default 0.9 and 0.999 */
+    double epsilon;            /* of ADAM and ADAMW; default 1e-8 */
+    double decay;              /* of the weights; default 0 */
+    double clip_norm;          /* > 0: clip gradients to this global norm */
+    const char *train_regex;   /* POSIX extended; NULL: all; of parameter names */
+    const char *freeze_regex;  /* NULL: none */
 } esp_training_opts_t;
+/* AUTO, SGD, every parameter, no clipping, no label left out, and the numbers above. */
 ESP_PUBLIC esp_training_opts_t esp_training_opts_default(void);
 
 /*
@@ -443,7 +537,10 @@ ESP_PUBLIC esp_training_opts_t esp_training_opts_default(void);
  * [..]; the batch of the labels is that of the logits. Logits of rank 4 or 5 are images: their
  * classes are axis 1. Where the output is a softmax over the classes, XENT takes its operand. A
  * mean loss is a sum and a normaliser. The loss is the one output; the ops of the model keep their
- * ids. Errors: an op without gradient on the way from a parameter to the loss (named).
+ * ids. opts NULL: the defaults. Errors: ESP_ERR_ARGUMENT (an option out of range, a regular
+ * expression, a graph with a loss), ESP_ERR_INVALID (no output that can be trained, no parameter to
+ * train), ESP_ERR_UNSUPPORTED (an op without gradient on the way from a parameter to the loss,
+ * which the diag names). *graph_out is the caller's; it does not need the model.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_training_graph(const esp_graph_t *model,
                                                          const esp_training_opts_t *opts,
@@ -453,26 +550,33 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_training_graph(const esp_graph_t *mode
 /*
  * Recognises exported decompositions (LayerNorm, RMSNorm, GELU, SiLU, softmax cross-entropy,
  * attention) as the fused kinds, folds transposes into contractions, drops identities and ops that
- * reach no output.
+ * reach no output. For model graphs, before esp_training_graph. *graph_out is the caller's; it does
+ * not need the other.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_canonicalise(const esp_graph_t *graph,
                                                              const esp_allocator_t *alloc,
                                                              esp_graph_t **graph_out,
                                                              esp_diag_t *diag);
 
-/* ---- text ---------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
-/* Text form: one line per tensor and op; parses back to the same graph. *text_out is
- * NUL-terminated and the caller's: released with the allocator's release (NULL: free). */
+/*
+ * Text form (docs/graph.md): one line per tensor and op; parses back to the same graph. *text_out
+ * is NUL-terminated and the caller's: released with the allocator's release (NULL: free).
+ */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_dump(const esp_graph_t *graph,
                                                      const esp_allocator_t *alloc, char **text_out,
                                                      esp_diag_t *diag);
+/*
+ * Reads a text of `length` bytes (no NUL needed, not kept); `file` is for messages, may be NULL.
+ * Errors, with line and column in the diag: ESP_ERR_SYNTAX, ESP_ERR_UNSUPPORTED (another version of
+ * the form), and those of the builder. *graph_out is the caller's.
+ */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_parse(const char *text, size_t length,
                                                       const char *file,
                                                       const esp_allocator_t *alloc,
                                                       esp_graph_t **graph_out, esp_diag_t *diag);
-/* SHA-256 of the dump, lower-case hex. */
+/* SHA-256 of the dump: 64 lower-case hex digits and a NUL. */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_hash(const esp_graph_t *graph, char hex_out[65]);
 
 #ifdef __cplusplus
