@@ -34,7 +34,7 @@ check-full: check ## and optimised, thread-sanitized, static analysis, short fuz
 	cmake --preset thread >/dev/null
 	cmake --build --preset thread -j $(JOBS)
 	ctest --preset thread -j $(JOBS)
-	cmake --build --preset dev --target tidy
+	cmake --build --preset dev -j $(JOBS) --target tidy
 	$(MAKE) fuzz FUZZ_SECONDS=20
 
 bench: ## every bench program, optimised; the figures also go to bench/results.json
@@ -82,7 +82,7 @@ coverage: ## line and branch coverage of the tests
 tidy: ## clang-tidy
 	@tools/install_deps full
 	cmake --preset dev >/dev/null
-	cmake --build --preset dev --target tidy
+	cmake --build --preset dev -j $(JOBS) --target tidy -- -k 0
 
 format: ## clang-format, in place
 	@tools/install_deps check

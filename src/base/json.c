@@ -345,8 +345,9 @@ static void set_place(esp_i_json_t value, const char *key, esp_diag_t *diag)
     esp_i_text_fini(&path);
 }
 
-esp_status_t esp_i_json_fail(esp_i_json_t value, esp_diag_t *diag, esp_status_t status,
-                             const char *format, ...)
+/* In parentheses: the analyzer has a macro of this name. */
+esp_status_t(esp_i_json_fail)(esp_i_json_t value, esp_diag_t *diag, esp_status_t status,
+                              const char *format, ...)
 {
     char text[sizeof diag->text];
     va_list arguments;

@@ -98,6 +98,10 @@ bool esp_i_json_find(esp_i_json_t value, const char *key, esp_i_json_t *member_o
  */
 esp_status_t esp_i_json_fail(esp_i_json_t value, esp_diag_t *diag, esp_status_t status,
                              const char *format, ...) ESP_PRINTF(4, 5);
+#ifdef __clang_analyzer__ /* as esp_i_fail */
+#define esp_i_json_fail(value, diag, status, ...)                                                  \
+    ((void)esp_i_json_fail(value, diag, status, __VA_ARGS__), (status))
+#endif
 /* ESP_ERR_INVALID unless value is an object whose keys are all in known[0..n). */
 esp_status_t esp_i_json_check_keys(esp_i_json_t value, const char *const *known, int32_t n,
                                    esp_diag_t *diag);

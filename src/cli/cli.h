@@ -96,7 +96,7 @@ typedef struct cli_progress {
 } cli_progress_t;
 void cli_progress_init(cli_progress_t *progress, const cli_args_t *args);
 /* esp_progress_fn: shows fraction and text, and stops after Ctrl-C. */
-int cli_progress_update(void *progress, double fraction, const char *what);
+int cli_progress_update(void *context, double fraction, const char *what);
 /* Whether Ctrl-C was pressed since. */
 bool cli_interrupted(void);
 /* Erases the line. */

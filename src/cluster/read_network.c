@@ -152,6 +152,7 @@ static esp_status_t read_fat_tree(esp_i_reader_t *r, const network_t *net, fat_t
     const esp_i_yaml_t *yaml = &r->yaml;
     const esp_i_yaml_node_t *node;
     *tree = (fat_tree_t){.spines = 1};
+    esp_assert(net->members.count > 0);
     ESP_TRY(esp_i_yaml_keys(yaml, net->node, keys));
     ESP_TRY(esp_i_yaml_need(yaml, net->node, "nodes_per_leaf", &node));
     ESP_TRY(esp_i_yaml_int(yaml, node, 1, ESP_CLUSTER_MAX_DEVICES, &tree->nodes_per_leaf));
@@ -194,6 +195,7 @@ static esp_status_t fill_leaf(esp_i_reader_t *r, const network_t *net, const fat
                               int64_t *down_out)
 {
     *down_out = 0;
+    esp_assert(end <= net->members.count);
     for (int32_t i = begin; i < end; i++) {
         esp_i_machine_t *m = &r->machines.data[net->members.data[i]];
         for (int32_t k = 0; k < port_count(m); k++) {

@@ -50,6 +50,10 @@ esp_status_t esp_i_yaml_read(esp_i_yaml_t *yaml, const char *text, size_t length
 
 esp_status_t esp_i_yaml_fail(const esp_i_yaml_t *yaml, const esp_i_yaml_node_t *node,
                              esp_status_t status, const char *format, ...) ESP_PRINTF(4, 5);
+#ifdef __clang_analyzer__ /* as esp_i_fail */
+#define esp_i_yaml_fail(yaml, node, status, ...)                                                   \
+    ((void)esp_i_yaml_fail(yaml, node, status, __VA_ARGS__), (status))
+#endif
 /* Passes a status of some other call on; if it is an error about the input, adds the place. */
 esp_status_t esp_i_yaml_at(const esp_i_yaml_t *yaml, const esp_i_yaml_node_t *node,
                            esp_status_t status);

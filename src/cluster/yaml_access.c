@@ -36,8 +36,9 @@ static void set_place(const esp_i_yaml_t *yaml, const esp_i_yaml_node_t *node)
     esp_i_diag_line(yaml->diag, node->line, node->column);
 }
 
-esp_status_t esp_i_yaml_fail(const esp_i_yaml_t *yaml, const esp_i_yaml_node_t *node,
-                             esp_status_t status, const char *format, ...)
+/* In parentheses: the analyzer has a macro of this name. */
+esp_status_t(esp_i_yaml_fail)(const esp_i_yaml_t *yaml, const esp_i_yaml_node_t *node,
+                              esp_status_t status, const char *format, ...)
 {
     char text[sizeof yaml->diag->text];
     va_list arguments;

@@ -144,7 +144,7 @@ int32_t esp_i_place_source(const esp_cluster_t *cluster, const esp_place_t *plac
 
 static bool place_is_valid(const esp_cluster_t *cluster, const esp_place_t *place)
 {
-    if (!place || place->n < 1 || place->n > cluster->n_devices || !place->device)
+    if (place->n < 1 || place->n > cluster->n_devices || !place->device)
         return false;
     for (int32_t k = 0; k < place->n; ++k) {
         int32_t least = k > 0 ? place->device[k - 1] + 1 : 0;
@@ -200,7 +200,7 @@ esp_status_t esp_pattern_find(const esp_cluster_t *cluster, esp_comm_t comm,
 {
     if (!to && is_collective(comm))
         to = from;
-    if (!place_is_valid(cluster, from) || !place_is_valid(cluster, to))
+    if (!from || !to || !place_is_valid(cluster, from) || !place_is_valid(cluster, to))
         return ESP_ERR_ARGUMENT;
     if (comm == ESP_COMM_REDUCE && to->n != 1)
         return ESP_ERR_ARGUMENT;

@@ -46,6 +46,7 @@ esp_status_t esp_i_ring_init(esp_i_ring_t *ring, const esp_cluster_t *cluster, i
                              const int32_t *device, const double *fraction,
                              const esp_allocator_t *alloc)
 {
+    esp_assert(n > 0);
     *ring = (esp_i_ring_t){.n = n};
     int64_t *key = esp_i_alloc_array(alloc, n, sizeof *key);
     ring->device = esp_i_alloc_array(alloc, n, sizeof *ring->device);

@@ -159,7 +159,7 @@ esp_i_edge_t *esp_i_base_edges(const esp_i_space_t *s, int32_t *n_out)
 }
 
 /* Renumbers groups by decreasing time, ties by number. */
-static esp_status_t groups_sort(esp_i_space_t *s, double *group_ns)
+static esp_status_t groups_sort(esp_i_space_t *s, const double *group_ns)
 {
     int32_t n = s->space.n_groups;
     int32_t *name = esp_i_alloc_array(&s->alloc, n, sizeof *name);

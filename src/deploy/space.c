@@ -178,6 +178,7 @@ static esp_status_t devices_add(making_t *m)
 
 static esp_status_t making_publish(making_t *m)
 {
+    esp_assert(m->meshes.count > 0 && m->actions.count > 0); /* there is a device */
     esp_i_space_t *s = m->s;
     esp_mesh_spec_t *mesh = esp_i_arena_alloc(&s->arena, m->meshes.count, sizeof *mesh);
     esp_action_t *action = esp_i_arena_alloc(&s->arena, m->actions.count, sizeof *action);

@@ -186,7 +186,7 @@ esp_status_t esp_i_pattern_split_of_transpose(esp_i_rewrite_t *rewrite, esp_tens
 {
     const esp_graph_t *graph = rewrite->graph;
     esp_op_id_t root = rewrite->root;
-    int32_t from[ESP_MAX_RANK], n = 0;
+    int32_t from[ESP_MAX_RANK] = {0}, n = 0;
     if (graph->op_kind[root] != ESP_KIND_RESHAPE)
         return ESP_OK;
     esp_tensor_id_t middle = esp_i_rewrite_input(rewrite, root, 0);

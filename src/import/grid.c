@@ -221,7 +221,7 @@ static bool apply(esp_op_kind_t kind, const esp_attr_t *attr, int32_t n, esp_i_v
         return through_concat(attr, n, in, grids, y, to);
     bool view = kind == ESP_KIND_CAST || kind == ESP_KIND_TRANSPOSE || kind == ESP_KIND_SLICE ||
                 kind == ESP_KIND_RESHAPE || kind == ESP_KIND_EXPAND;
-    return view && through_view(kind, attr, in[0], &grids[0]->part[0], y, &to->part[0]);
+    return view && n > 0 && through_view(kind, attr, in[0], &grids[0]->part[0], y, &to->part[0]);
 }
 
 /* Below the overflow of the sums above; a shape of any size times a step of 32 bits. */

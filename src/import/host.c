@@ -22,6 +22,7 @@ static void strides_of(const esp_i_konst_t *k, int64_t *strides)
 /* Index of element e of a tensor with `dims`, axis by axis. */
 static void unravel(int64_t e, int32_t rank, const int64_t *dims, int64_t *index)
 {
+    esp_dcheck(rank >= 0 && rank <= ESP_MAX_RANK);
     for (int32_t d = rank - 1; d >= 0; d--) {
         index[d] = e % dims[d];
         e /= dims[d];
@@ -187,7 +188,9 @@ static bool eval_element(esp_eltwise_t code, const esp_attr_t *attr, int32_t n,
                          const esp_i_konst_t *const *in, const int64_t *at, esp_i_konst_t *y,
                          int64_t e)
 {
+    esp_dcheck(n > 0);
     if (code == ESP_ELT_WHERE) {
+        esp_dcheck(n == 3);
         int32_t pick = esp_i_im_konst_at(in[0], at[0]) != 0 ? 1 : 2;
         esp_i_im_konst_copy(y, e, in[pick], at[pick]);
         return true;
@@ -310,7 +313,7 @@ static esp_status_t host_strided(esp_i_import_t *im, const esp_i_konst_t *x, int
 static esp_status_t host_view(esp_i_import_t *im, esp_op_kind_t kind, const esp_attr_t *attr,
                               const esp_i_konst_t *x, const esp_i_konst_t **out)
 {
-    int64_t strides[ESP_MAX_RANK], step[ESP_MAX_RANK] = {0}, dims[ESP_MAX_RANK], origin = 0;
+    int64_t strides[ESP_MAX_RANK] = {0}, step[ESP_MAX_RANK] = {0}, dims[ESP_MAX_RANK], origin = 0;
     int32_t rank = x->rank;
     strides_of(x, strides);
     if (kind == ESP_KIND_TRANSPOSE) {

@@ -174,6 +174,7 @@ esp_status_t esp_i_im_konst_new(esp_i_import_t *im, esp_dtype_t dtype, int32_t r
                                 const int64_t *dims, esp_i_konst_t **out);
 static inline double esp_i_im_konst_at(const esp_i_konst_t *k, int64_t index)
 {
+    esp_dcheck(k->f != NULL || k->i != NULL);
     return k->f != NULL ? k->f[index] : (double)k->i[index];
 }
 /* Rounds to what the dtype of `k` can hold. */

@@ -51,7 +51,7 @@ esp_status_t esp_i_im_matmul(esp_i_node_t *node, esp_i_value_t *a, esp_i_value_t
     int32_t a_batch = a->rank - a_axes, b_batch = b->rank - b_axes;
     int32_t longest = a_batch > b_batch ? a_batch : b_batch;
     int64_t a_k = a->dims[a->rank - 1], b_k = b->dims[b->rank - b_axes];
-    bool a_keep[ESP_MAX_RANK], b_keep[ESP_MAX_RANK];
+    bool a_keep[ESP_MAX_RANK] = {false}, b_keep[ESP_MAX_RANK] = {false};
     int8_t la[ESP_MAX_RANK], lb[ESP_MAX_RANK], ly[2 * ESP_MAX_RANK];
     int32_t na = 0, nb = 0, ny = 0;
     esp_i_value_t *a_full = a;
@@ -249,12 +249,12 @@ static void implied_result(const term_t *terms, int32_t n, const char *letters, 
 {
     result->rank = 0;
     for (int32_t c = 0; c < 128; c++) {
-        for (int8_t l = 0; l < MAX_LETTERS; l++) {
+        for (int32_t l = 0; l < MAX_LETTERS; l++) {
             int32_t uses = 0;
             for (int32_t t = 0; t < n && letters[l] == (char)c; t++)
-                uses += has_label(terms[t].labels, terms[t].rank, l);
+                uses += has_label(terms[t].labels, terms[t].rank, (int8_t)l);
             if (uses == 1 && result->rank < ESP_MAX_RANK)
-                result->labels[result->rank++] = l;
+                result->labels[result->rank++] = (int8_t)l;
         }
     }
 }
@@ -290,7 +290,7 @@ static esp_status_t read_equation(esp_i_node_t *node, term_t *terms, term_t *res
 
 esp_status_t esp_i_rule_einsum(esp_i_node_t *node)
 {
-    term_t terms[MAX_TERMS], result;
+    term_t terms[MAX_TERMS] = {0}, result = {0};
     if (node->n_in < 1 || node->n_in > MAX_TERMS)
         return esp_i_fail(node->diag, ESP_ERR_LIMIT, "%d operands (1 to %d are supported)",
                           node->n_in, MAX_TERMS);

@@ -321,7 +321,7 @@ static void clamp(range_t *r, int64_t extent, int64_t *count_out)
     int64_t low = r->step > 0 ? 0 : -1, high = r->step > 0 ? extent : extent - 1;
     r->start += r->start < 0 ? extent : 0;
     r->end += r->end < 0 && r->end > INT64_MIN + extent ? extent : 0;
-    r->start = esp_i_max_i64(r->step > 0 ? 0 : 0, esp_i_min_i64(r->start, high));
+    r->start = esp_i_max_i64(0, esp_i_min_i64(r->start, high));
     r->end = esp_i_max_i64(low, esp_i_min_i64(r->end, high));
     int64_t span = r->step > 0 ? r->end - r->start : r->start - r->end;
     int64_t step = r->step > 0 ? r->step : -r->step;

@@ -98,7 +98,7 @@ static esp_i_track_t track_operand(const esp_i_import_t *im, esp_op_kind_t kind,
     switch ((int)kind) {
     case ESP_KIND_RESHAPE: {
         /* With the batch moving within runs of extent 1 several axes fit; the leftmost is taken. */
-        int64_t inner = inner_of(in[0], from);
+        int64_t inner = inner_of(in[operand], from);
         return locate(out->rank, out->dims, im->batch, inner);
     }
     case ESP_KIND_TRANSPOSE:

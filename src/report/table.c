@@ -115,6 +115,7 @@ void esp_i_table_print(esp_i_table_t *table, int32_t indent, esp_i_text_t *text)
 {
     int32_t width[ESP_I_REPORT_COLUMNS];
     int32_t n = table->n_columns, last = indent;
+    esp_assert(n > 0);
     text->failed |= table->failed;
     measure(table, indent, width);
     for (int32_t c = 0; c < n - 1; c++)

@@ -18,6 +18,7 @@ typedef struct relaxed {
 static double dual_value(const esp_cost_t *cost, const relaxed_t *r, double *load)
 {
     double value = 0;
+    esp_assert(r->n_types > 0);
     for (int32_t k = 0; k < r->n_types; k++)
         load[k] = 0;
     for (esp_op_id_t op = 0; op < cost->graph->n_ops; op++) {
