@@ -3,6 +3,14 @@
  *
  * Every other public header includes this one. All functions are thread-safe unless a comment
  * says otherwise: the library has no mutable global state.
+ *
+ * What holds for every call of the library, unless its comment says otherwise:
+ * - outputs (parameters that end in _out) are written on success only, inputs never change;
+ * - what a call returns through a pointer to a pointer is the caller's, for the destroy function
+ *   of its type, and destroy functions accept NULL;
+ * - objects keep pointers to the objects that they were made from (a cost model to its graph and
+ *   cluster, a deployment to its cost model): those must live at least as long;
+ * - texts that are passed in are copied, texts inside an object live as long as the object.
  */
 #ifndef ESPALIER_BASE_H
 #define ESPALIER_BASE_H
@@ -14,10 +22,12 @@
 extern "C" {
 #endif
 
+/* The version of these headers; semantic versioning. esp_version() is that of the library. */
 #define ESP_VERSION_MAJOR 0
 #define ESP_VERSION_MINOR 1
 #define ESP_VERSION_PATCH 0
 
+/* For the declarations below. A status that is ignored is a warning of the compiler. */
 #if defined(__GNUC__)
 #define ESP_NODISCARD          __attribute__((warn_unused_result))
 #define ESP_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))

@@ -2,7 +2,13 @@
  * espalier/cost.h: how long an op takes on a device, and a transfer or collective on the links.
  *
  * Times are integer nanoseconds. A cost model belongs to one graph, one cluster and one precision;
- * it is immutable and may be used by any number of threads.
+ * it is immutable and may be used by any number of threads. It describes time and memory for
+ * planning; docs/cost.md says where each figure comes from and how far it is to be trusted.
+ *
+ *     esp_cost_t *cost;
+ *     if (esp_cost_create(graph, cluster, ESP_PRECISION_FP32, NULL, &cost, &diag) == ESP_OK)
+ *         ... esp_cost_op_ns(cost, op, cluster->device_type[device], 1.0, 0) ...
+ *     esp_cost_destroy(cost);
  */
 #ifndef ESPALIER_COST_H
 #define ESPALIER_COST_H
@@ -14,8 +20,7 @@
 extern "C" {
 #endif
 
-/* ---- ops --------------------------------------------------------------------------------------
- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 /*
  * Roofline: launch + ramp + max(flops / (peak * e_family), bytes / (bandwidth * e_memory)), with
@@ -36,11 +41,11 @@ typedef struct esp_cost {
     const double *op_flops;
     const double *op_split_bytes; /* operands that carry op_batch */
     const double *op_whole_bytes; /* the others; all of them if op_batch is NONE */
-    const double
-        *op_workspace_bytes;    /* scratch memory while the whole op runs; scales with w / b */
+    /* scratch memory while the whole op runs; scales with w / b */
+    const double *op_workspace_bytes;
     const double *tensor_bytes; /* stored size under the precision */
-    const double
-        *tensor_working_bytes; /* beside it: working copy of a parameter in two bytes; else 0 */
+    /* beside it: working copy of a parameter in two bytes; else 0 */
+    const double *tensor_working_bytes;
 
     /* Per (device type, family): nanoseconds per flop and per byte, and the constant part. Index
      * type * ESP_FAMILY_COUNT + family. */
@@ -48,11 +53,17 @@ typedef struct esp_cost {
     const double *constant_ns;
 } esp_cost_t;
 
+/*
+ * Prices every op of a graph on every device type of a cluster. *cost_out is the caller's, for
+ * esp_cost_destroy; graph and cluster must outlive it. Errors: ESP_ERR_ARGUMENT (no graph, cluster
+ * or precision), ESP_ERR_NOMEM. O(ops + operands + types).
+ */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_cost_create(const esp_graph_t *graph,
                                                       const esp_cluster_t *cluster,
                                                       esp_precision_t precision,
                                                       const esp_allocator_t *alloc,
                                                       esp_cost_t **cost_out, esp_diag_t *diag);
+/* Accepts NULL. */
 ESP_PUBLIC void esp_cost_destroy(esp_cost_t *cost);
 
 /*
@@ -70,8 +81,7 @@ ESP_PUBLIC double esp_cost_divisible_ns(const esp_cost_t *cost, esp_op_id_t op, 
 /* A memory-bound step (local sum, slice, copy) that moves `bytes` in all. O(1). */
 ESP_PUBLIC int64_t esp_cost_copy_ns(const esp_cost_t *cost, int32_t type, double bytes);
 
-/* ---- transfers and collectives ------------------------------------------------------------------
- */
+/* ---- transfers and collectives --------------------------------------------------------------- */
 
 /*
  * What moves. D and E are lists of devices; shares are fractions of the tensor per device.
@@ -101,8 +111,14 @@ typedef enum esp_comm {
 #undef ESP_COMM_ENUM
         ESP_COMM_COUNT
 } esp_comm_t;
+/* "all-reduce" ..., as in reports and plan files. Never NULL, static. */
 ESP_PUBLIC const char *esp_comm_name(esp_comm_t comm);
 
+/*
+ * How a movement is carried out. DIRECT: each source sends to each destination over the routes of
+ * the cluster; RING: pieces go round all members; TREE: through members that pass it on; TWO_LEVEL:
+ * inside each node first, then between nodes.
+ */
 typedef enum esp_algorithm {
     ESP_ALGORITHM_DIRECT,
     ESP_ALGORITHM_RING,
@@ -110,6 +126,7 @@ typedef enum esp_algorithm {
     ESP_ALGORITHM_TWO_LEVEL
 } esp_algorithm_t;
 
+/* Where one side of a movement lies. The arrays are the caller's and read during a call only. */
 typedef struct esp_place {
     int32_t n;
     const int32_t *device;  /* ascending */
@@ -134,14 +151,17 @@ typedef struct esp_pattern {
 } esp_pattern_t;
 
 /*
- * Appends to `patterns_out` (room for ESP_PATTERN_MAX) the ways to do `comm` from D to E, at least
- * one; memory is the caller's arena-like allocator: release each with esp_pattern_release.
- * The cheapest for a size is found by latency_ns + S * ns_per_byte, ties to the earlier one.
+ * The ways to do `comm` from D to E, at least one: the first *count_out elements of patterns_out,
+ * each the caller's, for esp_pattern_release with the same allocator. `to` may be NULL where E is D
+ * (ALLREDUCE, REDUCE_SCATTER, ALL_GATHER). The cheapest for a size is found by latency_ns + S *
+ * ns_per_byte, ties to the earlier one. Errors: ESP_ERR_ARGUMENT (a place that is empty, not
+ * ascending or not of this cluster; REDUCE to more than one device), ESP_ERR_NOMEM.
  */
 #define ESP_PATTERN_MAX 4
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_pattern_find(
     const esp_cluster_t *cluster, esp_comm_t comm, const esp_place_t *from, const esp_place_t *to,
     const esp_allocator_t *alloc, esp_pattern_t patterns_out[ESP_PATTERN_MAX], int32_t *count_out);
+/* Accepts NULL; a pattern that was released may be released again. */
 ESP_PUBLIC void esp_pattern_release(esp_pattern_t *pattern, const esp_allocator_t *alloc);
 
 #ifdef __cplusplus

@@ -3,8 +3,22 @@
  *
  * (training graph, cluster, cost model) -> esp_lowerer_t; (strategy) -> esp_deployment_t: what
  * every device and link does in one step, in one global order. The simulator and the executor
- * consume the same deployment. See docs/deploy.md for the rules (DESIGN: forms, reshards, homes,
- * exactness).
+ * consume the same deployment. docs/deploy.md has the rules.
+ *
+ * Every device does everything, on equal shares:
+ *
+ *     esp_mesh_spec_t all = {n_devices, device, weight};
+ *     esp_strategy_t strategy = {.n_meshes = 1, .mesh = &all, .op_mesh = zeros, .op_mode = zeros,
+ *                                .micro_batches = 1};
+ *     const esp_deployment_t *d;
+ *     if (esp_lowerer_create(cost, NULL, &lowerer, &diag) == ESP_OK &&
+ *         esp_lower(lowerer, &strategy, &d, &diag) == ESP_OK &&
+ *         esp_deployment_pack(lowerer, &diag) == ESP_OK)
+ *         ... esp_sim_run(sim, d, NULL, &result, &diag) ...
+ *     esp_lowerer_destroy(lowerer);
+ *
+ * Errors: every function with a status writes its outputs on success only, and fills `diag` (which
+ * may be NULL) on failure.
  */
 #ifndef ESPALIER_DEPLOY_H
 #define ESPALIER_DEPLOY_H
@@ -15,16 +29,17 @@
 extern "C" {
 #endif
 
-/* ---- strategies ---------------------------------------------------------------------------------
- */
+/* ---- strategies ------------------------------------------------------------------------------ */
 
 /*
  * How one op runs on its mesh.
- * BATCH  splits the batch factor over the devices by the shares of the mesh; an op that the batch
- * does not reach passes partial inputs through if it is linear in them, else every device computes
- * it WHOLE  every device of the mesh computes the whole op (duplicate; a single device; parameter
- * server) SHARD  an element-wise op (optimizer update) splits its elements evenly (sharded
- * optimizer)
+ *
+ * - BATCH splits the batch factor over the devices by the shares of the mesh. An op that the batch
+ *   does not reach passes partial inputs through if it is linear in them; else every device
+ *   computes it.
+ * - WHOLE: every device of the mesh computes the whole op (duplicated work, a single device, a
+ *   parameter server).
+ * - SHARD: an element-wise op (an optimizer update) splits its elements evenly (sharded optimizer).
  */
 typedef enum esp_mode { ESP_MODE_BATCH, ESP_MODE_WHOLE, ESP_MODE_SHARD } esp_mode_t;
 
@@ -39,7 +54,11 @@ typedef struct esp_mesh_spec {
     const double *weight;
 } esp_mesh_spec_t;
 
-/* The decisions for every op. Owned by the caller; read during the call only. */
+/*
+ * The decisions for every op. Owned by the caller; read during the call only. op_mesh and op_mode
+ * have as many elements as the graph has ops; esp_space_strategy makes both of decisions for groups
+ * of ops.
+ */
 typedef struct esp_strategy {
     int32_t n_meshes;
     const esp_mesh_spec_t *mesh;
@@ -50,10 +69,11 @@ typedef struct esp_strategy {
     int32_t sync_batchnorm; /* reduce BatchNorm statistics (exact) or not (the custom) */
 } esp_strategy_t;
 
-/* ---- deployments
- * ---------------------------------------------------------------------------------- */
+/* ---- deployments ----------------------------------------------------------------------------- */
 
-/* How a tensor lies on a mesh. A form has one entry per mesh level; this version makes one level.
+/*
+ * How a tensor lies on a mesh: whole on each device; cut along a view, each device with its rows;
+ * or as addends whose sum it is. A form has one entry per mesh level; this version makes one level.
  */
 #define ESP_MESH_LEVELS 2
 typedef enum esp_form { ESP_FORM_REPLICATED, ESP_FORM_SPLIT, ESP_FORM_PARTIAL } esp_form_t;
@@ -61,6 +81,7 @@ typedef enum esp_form { ESP_FORM_REPLICATED, ESP_FORM_SPLIT, ESP_FORM_PARTIAL } 
 /* Shares of a split: the batch shares of the mesh, or as even as possible (sharded optimizer). */
 typedef enum esp_share { ESP_SHARE_BATCH, ESP_SHARE_EVEN } esp_share_t;
 
+/* What a task does. */
 typedef enum esp_task_kind {
     ESP_TASK_COMPUTE, /* one op on one device class */
     ESP_TASK_ADD,     /* local sum of buffers: reads[1..] are added to reads[0] into writes[0] */
@@ -74,6 +95,12 @@ typedef enum esp_task_kind {
  *
  * Devices that behave alike are one *class*: a compute task of a class stands for one task on each
  * of its devices, with equal shares, sizes and durations.
+ *
+ * CSR pairs as in esp_graph_t: the list of element i is [offset[i], offset[i + 1]). The reads of a
+ * task, for example:
+ *
+ *     for (int32_t i = d->read_offset[task]; i < d->read_offset[task + 1]; i++)
+ *         ... d->read_buffer[i] ...
  */
 typedef struct esp_deployment {
     const esp_graph_t *graph;
@@ -110,8 +137,8 @@ typedef struct esp_deployment {
     const int64_t *buffer_bytes;
     const int32_t *buffer_root;     /* the buffer whose memory this is; self otherwise */
     const int32_t *buffer_producer; /* task; ESP_NONE: there before the step */
-    const uint8_t
-        *buffer_resident; /* lives between steps: parameters at home, state, literals, inputs */
+    /* lives between steps: parameters at home, state, literals, inputs */
+    const uint8_t *buffer_resident;
     const int64_t *buffer_offset; /* in the arena of the device; NULL before packing */
     /* Scratch memory (esp_deployment_scratch_bytes), likewise: of compute tasks, and of movements
      * on each class that takes part, parallel to comm_class. */
@@ -140,8 +167,8 @@ typedef struct esp_deployment {
     const int32_t *comm_pair_offset;    /* CSR: the values it moves (more than one: a bucket) */
     const int32_t *comm_src, *comm_dst; /* values */
     const int32_t *comm_class_offset, *comm_class; /* classes that take part */
-    const int64_t
-        *comm_class_ns; /* compute time that it takes of each device of the class (CPU ranks) */
+    /* compute time that it takes of each device of the class (CPU ranks) */
+    const int64_t *comm_class_ns;
 
     /* order: dependencies through buffers are implied by read/write; these are the others */
     int32_t n_extra;
@@ -163,17 +190,25 @@ typedef struct esp_deployment {
  * Keeps meshes, patterns and scratch memory between calls.
  */
 typedef struct esp_lowerer esp_lowerer_t;
+/*
+ * Looks at the graph once. *lowerer_out is the caller's; the cost model, its graph and its cluster
+ * must outlive it. Errors: ESP_ERR_NOMEM.
+ */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_lowerer_create(const esp_cost_t *cost,
                                                          const esp_allocator_t *alloc,
                                                          esp_lowerer_t **lowerer_out,
                                                          esp_diag_t *diag);
+/* Accepts NULL. The deployment of the last lowering goes with it; clones stay. */
 ESP_PUBLIC void esp_lowerer_destroy(esp_lowerer_t *lowerer);
 /* The op that makes more than one micro-batch inexact (it couples samples), or ESP_NONE. */
 ESP_PUBLIC esp_op_id_t esp_lowerer_micro_obstacle(const esp_lowerer_t *lowerer);
 
 /*
- * Lowers. O(ops * classes + tasks log tasks). *deployment_out belongs to the lowerer.
- * Errors: ESP_ERR_ARGUMENT (a strategy that makes no sense: the op is named), ESP_ERR_NOMEM.
+ * Lowers: finds for each op the forms of its operands, the movements that make them, classes,
+ * buffers and the global order. O(ops * classes + tasks log tasks). *deployment_out belongs to the
+ * lowerer and is valid until its next call of this function. Errors: ESP_ERR_ARGUMENT (a strategy
+ * that makes no sense, of which the op is named; micro-batches that do not divide the batch or that
+ * would not be exact), ESP_ERR_NOMEM; the deployment before is then gone all the same.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_lower(esp_lowerer_t *lowerer,
                                                 const esp_strategy_t *strategy,
@@ -198,15 +233,15 @@ ESP_PUBLIC int64_t esp_deployment_scratch_bytes(const esp_deployment_t *deployme
  * Packs the transient buffers and the scratch memory of every class into an arena, behind its
  * resident buffers (buffer_offset, task_scratch_offset, comm_scratch_offset, class_arena_bytes),
  * and adds what reused memory depends on to the extra and the cross edges. The global order stays
- * as it is. Packing again changes nothing. O(tasks + buffers log buffers + overlaps). Errors:
- * ESP_ERR_NOMEM; the deployment stays unpacked.
+ * as it is. For the deployment that the lowerer made last; packing again changes nothing. O(tasks +
+ * buffers log buffers + overlaps). Errors: ESP_ERR_NOMEM; the deployment stays unpacked.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_pack(esp_lowerer_t *lowerer, esp_diag_t *diag);
 /*
- * The same with the start and end of every task as simulated, from the first start of a step, and
- * the time between two steps: with contention on the links
- * movements end later than alone, and memory that is taken over too early makes compute wait for
- * them.
+ * The same with the start and end of every task as simulated (arrays by task, read during the
+ * call), from the first start of a step, and the time between two steps. With contention on the
+ * links movements end later than alone, and memory that is taken over too early makes compute wait
+ * for them.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_pack_timed(esp_lowerer_t *lowerer,
                                                                 const int64_t *start_ns,
@@ -214,10 +249,15 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_pack_timed(esp_lowerer_t *l
                                                                 int64_t period_ns,
                                                                 esp_diag_t *diag);
 
-/* A copy that outlives the lowerer; graph, cluster and cost are shared. */
+/*
+ * A copy that outlives the lowerer, packed if the original is; graph, cluster and cost are shared
+ * and must outlive it. *clone_out is the caller's, for esp_deployment_destroy. Errors:
+ * ESP_ERR_NOMEM. O(size of the deployment).
+ */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_clone(const esp_deployment_t *deployment,
                                                            const esp_allocator_t *alloc,
                                                            esp_deployment_t **clone_out);
+/* Releases a clone; what esp_lower returned goes with its lowerer. Accepts NULL. */
 ESP_PUBLIC void esp_deployment_destroy(esp_deployment_t *clone);
 
 /*
@@ -228,7 +268,10 @@ ESP_PUBLIC void esp_deployment_destroy(esp_deployment_t *clone);
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_deployment_check(const esp_deployment_t *deployment,
                                                            esp_diag_t *diag);
 
-/* Movements of activations: neither gradients, nor parameters, nor scalars, nor statistics. */
+/*
+ * How many movements carry activations: neither gradients, nor parameters, nor scalars, nor
+ * statistics. *bytes_out: what they carry in all. O(movements).
+ */
 ESP_PUBLIC int32_t esp_deployment_activation_moves(const esp_deployment_t *deployment,
                                                    int64_t *bytes_out);
 

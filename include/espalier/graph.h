@@ -183,8 +183,8 @@ typedef union esp_attr {
         esp_dtype_t dtype;  /* FILL, RANGE, RANDOM */
         double value, step; /* FILL: value; RANGE: start and step */
         int32_t axis;       /* RANGE */
-        esp_random_t
-            law; /* RANDOM: uniform [value, value + step), normal (mean, sd), Bernoulli (p) */
+        /* RANDOM: uniform [value, value + step), normal (mean, sd), Bernoulli (p) */
+        esp_random_t law;
         int64_t stream; /* RANDOM: the Philox stream: the op id in the model graph */
     } shape;
     struct {
@@ -246,7 +246,7 @@ typedef union esp_attr {
 /*
  * A view: the row-major buffer of a tensor seen as [outer][extent][inner]; outer * extent * inner
  * is the number of elements. Device k of a split holds rows [o_k, o_k + w_k) of the middle
- * dimension as a dense [outer][w_k][inner] buffer (DESIGN: forms). extent == 0: no view.
+ * dimension as a dense [outer][w_k][inner] buffer. extent == 0: no view.
  */
 typedef struct esp_view {
     int64_t outer, extent, inner;
@@ -296,14 +296,14 @@ typedef struct esp_graph {
     const int64_t *tensor_elements;
     const int64_t *tensor_bytes;
     const esp_op_id_t *tensor_producer; /* ESP_NONE: input, parameter, state, constant */
-    const esp_tensor_id_t
-        *tensor_root; /* through RESHAPE: the tensor whose buffer this is; self otherwise */
-    const esp_tensor_id_t
-        *tensor_next; /* parameter, state, statistic: its version after the update; ESP_NONE */
+    /* through RESHAPE: the tensor whose buffer this is; self otherwise */
+    const esp_tensor_id_t *tensor_root;
+    /* parameter, state, statistic: its version after the update; ESP_NONE */
+    const esp_tensor_id_t *tensor_next;
     const void *const *tensor_data; /* literal value (row-major, of its dtype), or NULL */
     const int32_t *consumer_offset; /* CSR over tensors */
-    const esp_op_id_t
-        *consumer_op; /* in op order; an op that reads a tensor twice is there twice */
+    /* in op order; an op that reads a tensor twice is there twice */
+    const esp_op_id_t *consumer_op;
 
     /* ops, in topological order */
     int32_t n_ops;

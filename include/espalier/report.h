@@ -26,13 +26,16 @@
 extern "C" {
 #endif
 
+/* For people, or for programs. */
 typedef enum esp_report_form { ESP_REPORT_TEXT, ESP_REPORT_JSON } esp_report_form_t;
 
+/* Start from esp_report_opts_default: struct_size tells later versions apart. */
 typedef struct esp_report_opts {
     size_t struct_size;
     esp_report_form_t form; /* default text */
     int32_t verbose;        /* 1: whole lists (parameters, ops, links); default 0: their heads */
 } esp_report_opts_t;
+/* The defaults that the fields state. */
 ESP_PUBLIC esp_report_opts_t esp_report_opts_default(void);
 
 /* A model and the training step that was derived from it. */

@@ -4,6 +4,13 @@
  * Budgets count evaluations (a lowering and a simulation of one strategy); a strategy that was met
  * before costs nothing. The same seed and evaluation budget give the same result with any number of
  * threads; a time limit, which is looked at between batches of evaluations, does not.
+ *
+ *     esp_search_opts_t opts = esp_search_opts_default();
+ *     esp_search_result_t *result;
+ *     opts.threads = 8;
+ *     if (esp_search(cost, &opts, NULL, &result, &diag) == ESP_OK && result->best.outcome.feasible)
+ *         ... result->best.strategy, result->deployment ...
+ *     esp_search_result_destroy(result);
  */
 #ifndef ESPALIER_SEARCH_H
 #define ESPALIER_SEARCH_H
@@ -15,20 +22,23 @@
 extern "C" {
 #endif
 
+/* Start from esp_search_opts_default: struct_size tells later versions apart. */
 typedef struct esp_search_opts {
     size_t struct_size;
     uint64_t seed; /* default 1 */
-    int32_t
-        evaluations;    /* >= 0: strategies beyond the baselines; default 2000; 0: baselines only */
-    double time_s;      /* > 0: stop after about that long; default 0: no limit */
-    int32_t threads;    /* 1 .. 64; default 1 */
-    int32_t max_groups; /* op groups; default 40 */
+    /* >= 0: strategies beyond the baselines; default 2000; 0: baselines only */
+    int32_t evaluations;
+    double time_s;          /* > 0: stop after about that long; default 0: no limit */
+    int32_t threads;        /* 1 .. 64; default 1 */
+    int32_t max_groups;     /* op groups; default 40 */
     esp_link_mode_t links;  /* default ESP_LINK_FAIR */
     int32_t sync_batchnorm; /* default 0: statistics are not reduced */
     int32_t barrier;        /* default 0; 1: minimise the makespan of one isolated step */
+    /* Called between batches by the thread that called esp_search; default NULL: never. */
     esp_progress_fn progress;
     void *progress_context;
 } esp_search_opts_t;
+/* The defaults that the fields state. */
 ESP_PUBLIC esp_search_opts_t esp_search_opts_default(void);
 
 /* What became of one strategy. */
@@ -46,8 +56,8 @@ typedef struct esp_outcome {
  * dp-proportional  the same with shares in proportion to speed
  * dp-ps            every device, equal shares, parameter servers round robin
  * mp-metis         METIS over all base groups, one part per device, by speed
- * mp-pipeline      contiguous stages, one per device, by speed; the best of 1, 2, 4, 8
- * micro-batches dp-subset        dp-allreduce on the best set of like devices
+ * mp-pipeline      contiguous stages, one per device, by speed; the best number of micro-batches
+ * dp-subset        dp-allreduce on the best set of like devices
  */
 #define ESP_BASELINE_MAP(X)                                                                        \
     X(SINGLE, "single")                                                                            \
@@ -63,6 +73,7 @@ typedef enum esp_baseline {
 #undef ESP_BASELINE_ENUM
         ESP_BASELINE_COUNT
 } esp_baseline_t;
+/* "dp-allreduce" ... Never NULL, static. */
 ESP_PUBLIC const char *esp_baseline_name(esp_baseline_t baseline);
 
 /* A strategy with its own memory, and what it is made of. */
@@ -74,6 +85,10 @@ typedef struct esp_choice {
     esp_outcome_t outcome;
 } esp_choice_t;
 
+/*
+ * What a search found. Everything it points at is part of it and goes with it; graph, cluster and
+ * cost model stay the caller's and must outlive it.
+ */
 typedef struct esp_search_result {
     const esp_space_t *space; /* owned */
     esp_choice_t best;        /* least step time among the feasible; if none: least excess */
@@ -92,20 +107,24 @@ typedef struct esp_search_result {
 } esp_search_result_t;
 
 /*
- * Searches. On ESP_OK or ESP_STOPPED *result_out is the caller's, also if nothing feasible was
- * found (best.outcome.feasible == 0). Errors: ESP_ERR_ARGUMENT, ESP_ERR_NOMEM, ESP_ERR_INTERNAL.
+ * Searches. opts NULL: the defaults. On ESP_OK or ESP_STOPPED (by the progress callback)
+ * *result_out is the caller's, also if nothing feasible was found (best.outcome.feasible == 0).
+ * Starts opts->threads threads, which end before it returns. Errors: ESP_ERR_ARGUMENT (an option
+ * out of range, named; a graph that is no training graph), ESP_ERR_NOMEM, ESP_ERR_INTERNAL.
+ * O(evaluations) lowerings and simulations.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_search(const esp_cost_t *cost,
                                                  const esp_search_opts_t *opts,
                                                  const esp_allocator_t *alloc,
                                                  esp_search_result_t **result_out,
                                                  esp_diag_t *diag);
+/* Accepts NULL. */
 ESP_PUBLIC void esp_search_result_destroy(esp_search_result_t *result);
 
 /*
  * A bound that every deployment obeys: the larger of the total work over the total speed (a
  * fractional relaxation over devices, solved in its dual) and the longest path with every op as
- * fast as it can be. O(iterations * ops * device types).
+ * fast as it can be. Errors: ESP_ERR_NOMEM. O(iterations * ops * device types).
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_lower_bound(const esp_cost_t *cost,
                                                       const esp_allocator_t *alloc,

@@ -7,6 +7,14 @@
  * as TAG's simulator does) or `fair` (max-min sharing). Events are ordered by (time, position in
  * the global order, step): the same input gives the same result. Finish times are rounded up to
  * whole nanoseconds.
+ *
+ *     esp_sim_opts_t opts = esp_sim_opts_default();
+ *     esp_sim_result_t result;
+ *     opts.timeline = 1;
+ *     if (esp_sim_create(NULL, &sim) == ESP_OK &&
+ *         esp_sim_run(sim, deployment, &opts, &result, &diag) == ESP_OK)
+ *         ... result.step_time_ns, result.start_ns[task] ...
+ *     esp_sim_destroy(sim);
  */
 #ifndef ESPALIER_SIM_H
 #define ESPALIER_SIM_H
@@ -17,20 +25,24 @@
 extern "C" {
 #endif
 
+/* How movements that are in flight together share a link. */
 typedef enum esp_link_mode { ESP_LINK_EXCLUSIVE, ESP_LINK_FAIR } esp_link_mode_t;
 
+/* More steps than this tell nothing new: the step time repeats. */
 #define ESP_SIM_STEPS_MAX 8
 
+/* Start from esp_sim_opts_default: struct_size tells later versions apart. */
 typedef struct esp_sim_opts {
     size_t struct_size;
     esp_link_mode_t links; /* default fair */
     int32_t steps;         /* 1 .. ESP_SIM_STEPS_MAX; default 3: step_time = end(3) - end(2) */
     int32_t barrier;       /* 1: one isolated step; step_time is its makespan */
-    int32_t
-        timeline; /* 1: keep start and end of every task of the last step, and idle/exposed times */
+    /* 1: keep start and end of every task of the last step, and idle/exposed times */
+    int32_t timeline;
     const int64_t *task_ns; /* NULL, or durations that replace those of the deployment (replay) */
     int32_t fifo; /* 1: compute streams take tasks as they become ready, not in the global order */
 } esp_sim_opts_t;
+/* The defaults that the fields state; flags are 0, task_ns is NULL. */
 ESP_PUBLIC esp_sim_opts_t esp_sim_opts_default(void);
 
 /* Arrays belong to the simulator and live until its next run. */
@@ -47,15 +59,17 @@ typedef struct esp_sim_result {
 
 /* Scratch memory that grows to the largest deployment seen. Not thread-safe: one per thread. */
 typedef struct esp_sim esp_sim_t;
+/* An empty simulator, for any deployments. Errors: ESP_ERR_NOMEM. */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_sim_create(const esp_allocator_t *alloc,
                                                      esp_sim_t **sim_out);
+/* Accepts NULL. The arrays of its results go with it. */
 ESP_PUBLIC void esp_sim_destroy(esp_sim_t *sim);
 
 /*
  * Simulates. Allocates only when the deployment is larger than any before; nothing per event.
  * O(events log(streams + transfers in flight)); fair: one max-min solve per change of the set of
- * movements in flight. Errors: ESP_ERR_NOMEM; ESP_ERR_INTERNAL if the deployment deadlocks (a
- * checked one cannot).
+ * movements in flight. opts NULL: the defaults. Errors: ESP_ERR_ARGUMENT (an option out of range);
+ * ESP_ERR_NOMEM; ESP_ERR_INTERNAL if the deployment deadlocks (a checked one cannot).
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_sim_run(esp_sim_t *sim,
                                                   const esp_deployment_t *deployment,
@@ -64,8 +78,9 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_sim_run(esp_sim_t *sim,
 
 /*
  * Chrome trace JSON (chrome://tracing, Perfetto) of the last run with a timeline: one track per
- * device stream and per link, memory counters. *text_out: NUL-terminated, released with the
- * allocator.
+ * device stream and per link, memory counters. *text_out is NUL-terminated and the caller's:
+ * released with the allocator's `release`, or free() if it is NULL. The deployment must still be
+ * there. Errors: ESP_ERR_ARGUMENT (the last run kept no timeline), ESP_ERR_NOMEM.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_sim_trace(const esp_sim_t *sim,
                                                     const esp_allocator_t *alloc, char **text_out,

@@ -1,5 +1,5 @@
 /*
- * Reshards: from the values of a tensor that exist to the form that is needed (DESIGN: forms).
+ * Reshards: from the values of a tensor that exist to the form that is needed.
  *
  * A plan is at most three moves: resolve inside the source mesh, cross, complete inside the target
  * mesh. The cheapest plan over all existing values is carried out; ties go to the first found. What
