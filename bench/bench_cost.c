@@ -5,9 +5,9 @@
  *     bench_cost [--out FILE] [--type NAME] PROFILE...
  *
  * Prints per profile and layer kind: layers, rank correlation, median |log2 ratio|, ratio of the
- * sums (predicted / measured). Without a profile: those of ../shared/data/pipedream, if present.
+ * sums (predicted / measured). A profile is a text of the PipeDream profiler.
  */
-#define _POSIX_C_SOURCE 200809L
+#include "common.h"
 
 #include "espalier/cluster.h"
 #include "espalier/cost.h"
@@ -35,14 +35,6 @@ typedef struct bench {
     esp_cluster_t *cluster;
     FILE *json;
 } bench_t;
-
-static void check(esp_status_t status, const esp_diag_t *diag)
-{
-    if (status == ESP_OK)
-        return;
-    fprintf(stderr, "bench_cost: %s: %s\n", esp_status_text(status), diag->text);
-    exit(1);
-}
 
 /* ---- reading profiles
  * ---------------------------------------------------------------------------- */
@@ -113,9 +105,9 @@ static esp_tensor_id_t tensor(maker_t *m, int32_t rank, int64_t d0, int64_t d1, 
 {
     esp_tensor_id_t id;
     int64_t dims[4] = {d0, d1, d2, d3};
-    check(esp_builder_tensor(m->builder, "t", ESP_ROLE_INPUT, ESP_DTYPE_F32, rank, dims, NULL, &id,
-                             &m->diag),
-          &m->diag);
+    bench_check(esp_builder_tensor(m->builder, "t", ESP_ROLE_INPUT, ESP_DTYPE_F32, rank, dims, NULL,
+                                   &id, &m->diag),
+                &m->diag);
     return id;
 }
 
@@ -123,8 +115,8 @@ static void add(maker_t *m, esp_op_kind_t kind, const esp_attr_t *attr, int32_t 
                 const esp_tensor_id_t *in, esp_tensor_id_t *out)
 {
     esp_tensor_id_t unused[8];
-    check(esp_builder_op(m->builder, kind, attr, n, in, "op", out ? out : unused, &m->diag),
-          &m->diag);
+    bench_check(esp_builder_op(m->builder, kind, attr, n, in, "op", out ? out : unused, &m->diag),
+                &m->diag);
 }
 
 #define ADD(m, kind, attr, ...)                                                                    \
@@ -230,7 +222,7 @@ static double predict(const bench_t *b, const layer_t *l, bool backward)
     esp_cost_t *cost;
     double ns = 0;
     int64_t length = (int64_t)(l->elements / (double)l->out / BATCH);
-    check(esp_builder_create("layer", NULL, &m.builder), &m.diag);
+    bench_check(esp_builder_create("layer", NULL, &m.builder), &m.diag);
     length = length > 0 ? length : 1;
     switch (l->kind) {
     case CONV:
@@ -251,8 +243,9 @@ static double predict(const bench_t *b, const layer_t *l, bool backward)
     case KINDS:
         break;
     }
-    check(esp_builder_freeze(m.builder, &graph, &m.diag), &m.diag);
-    check(esp_cost_create(graph, b->cluster, ESP_PRECISION_FP32, NULL, &cost, &m.diag), &m.diag);
+    bench_check(esp_builder_freeze(m.builder, &graph, &m.diag), &m.diag);
+    bench_check(esp_cost_create(graph, b->cluster, ESP_PRECISION_FP32, NULL, &cost, &m.diag),
+                &m.diag);
     for (esp_op_id_t op = 0; op < graph->n_ops; ++op)
         ns += (double)esp_cost_op_ns(cost, op, 0, 1, 0);
     esp_cost_destroy(cost);
@@ -358,20 +351,18 @@ static esp_cluster_t *one_device(const char *type_name)
     esp_cluster_t *cluster;
     esp_diag_t diag = {0};
     int32_t type, node, vertex;
-    check(esp_cluster_builder_create("one", NULL, &builder, &diag), &diag);
-    check(esp_cluster_builder_use_type(builder, type_name, &type, &diag), &diag);
-    check(esp_cluster_builder_add_node(builder, "n", &node, &diag), &diag);
+    bench_check(esp_cluster_builder_create("one", NULL, &builder, &diag), &diag);
+    bench_check(esp_cluster_builder_use_type(builder, type_name, &type, &diag), &diag);
+    bench_check(esp_cluster_builder_add_node(builder, "n", &node, &diag), &diag);
     esp_cluster_device_t device = {"n/gpu", type, node, INT64_C(1) << 33, -1, 0};
-    check(esp_cluster_builder_add_device(builder, &device, &vertex, &diag), &diag);
-    check(esp_cluster_builder_freeze(builder, 0, &cluster, &diag), &diag);
+    bench_check(esp_cluster_builder_add_device(builder, &device, &vertex, &diag), &diag);
+    bench_check(esp_cluster_builder_freeze(builder, 0, &cluster, &diag), &diag);
     esp_cluster_builder_destroy(builder);
     return cluster;
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const known[] = {"vgg16", "resnet50", "resnet101", "inception_v3",
-                                        "densenet121"};
     const char *type = "v100-sxm-16", *out = NULL;
     int first = 1;
     for (; first + 1 < argc && strncmp(argv[first], "--", 2) == 0; first += 2) {
@@ -383,12 +374,8 @@ int main(int argc, char **argv)
     bench_t b = {.cluster = one_device(type), .json = out ? fopen(out, "a") : NULL};
     for (int i = first; i < argc; ++i)
         study(&b, argv[i]);
-    for (size_t i = 0; first == argc && i < sizeof known / sizeof *known; ++i) {
-        char path[1024];
-        (void)snprintf(path, sizeof path, "%s/../shared/data/pipedream/%s.txt", ESP_SOURCE_DIR,
-                       known[i]);
-        study(&b, path);
-    }
+    if (first == argc)
+        printf("bench_cost: no profile is given, nothing to compare with\n");
     esp_cluster_destroy(b.cluster);
     if (b.json)
         (void)fclose(b.json);

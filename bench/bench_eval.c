@@ -9,7 +9,7 @@
  * The fastest of the rounds counts; several strategies of one kind are summed. A line of --out:
  * {"eval_<what>_ms": .., "eval_<what>_ns_per_task": .., "eval_<what>_per_s": .., "tasks": ..}
  */
-#define _POSIX_C_SOURCE 200809L
+#include "common.h"
 
 #include "espalier/onnx.h"
 #include "espalier/search.h"
@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { RANDOM = 8, EIGHT = 8 };
 
@@ -47,23 +46,6 @@ typedef struct sample {
     int64_t tasks, evaluations;
 } sample_t;
 
-static void check(bench_t *b, esp_status_t status)
-{
-    char text[1024];
-    if (status == ESP_OK)
-        return;
-    (void)esp_diag_format(&b->diag, text, sizeof text);
-    fprintf(stderr, "bench_eval: %s: %s\n", esp_status_text(status), text);
-    exit(1);
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* xorshift: the same strategies in every run. */
 static int32_t below(bench_t *b, int32_t n)
 {
@@ -81,13 +63,14 @@ static void open_place(bench_t *b, place_t *p, esp_graph_t *model, const char *c
     esp_training_opts_t training = esp_training_opts_default();
     esp_space_opts_t space = esp_space_opts_default();
     (void)snprintf(path, sizeof path, ESP_SOURCE_DIR "/clusters/%s.yaml", cluster);
-    check(b, esp_training_graph(model, &training, NULL, &p->graph, &b->diag));
+    bench_check(esp_training_graph(model, &training, NULL, &p->graph, &b->diag), &b->diag);
     esp_graph_destroy(model);
-    check(b, esp_cluster_load(path, NULL, &p->cluster, &b->diag));
-    check(b, esp_cost_create(p->graph, p->cluster, ESP_PRECISION_FP32, NULL, &p->cost, &b->diag));
-    check(b, esp_space_create(p->cost, &space, NULL, &p->space, &b->diag));
-    check(b, esp_lowerer_create(p->cost, NULL, &p->lowerer, &b->diag));
-    check(b, esp_sim_create(NULL, &p->sim));
+    bench_check(esp_cluster_load(path, NULL, &p->cluster, &b->diag), &b->diag);
+    bench_check(esp_cost_create(p->graph, p->cluster, ESP_PRECISION_FP32, NULL, &p->cost, &b->diag),
+                &b->diag);
+    bench_check(esp_space_create(p->cost, &space, NULL, &p->space, &b->diag), &b->diag);
+    bench_check(esp_lowerer_create(p->cost, NULL, &p->lowerer, &b->diag), &b->diag);
+    bench_check(esp_sim_create(NULL, &p->sim), &b->diag);
     p->action = calloc((size_t)p->space->n_groups, sizeof *p->action);
     p->op_mesh = calloc((size_t)p->graph->n_ops, sizeof *p->op_mesh);
     p->op_mode = calloc((size_t)p->graph->n_ops, sizeof *p->op_mode);
@@ -115,47 +98,9 @@ static esp_graph_t *load_model(bench_t *b, const char *name, int64_t batch)
     esp_graph_t *raw, *model;
     opts.batch = batch;
     (void)snprintf(path, sizeof path, ESP_SOURCE_DIR "/models/%s.onnx", name);
-    check(b, esp_onnx_load(path, &opts, NULL, &raw, &b->diag));
-    check(b, esp_graph_canonicalise(raw, NULL, &model, &b->diag));
+    bench_check(esp_onnx_load(path, &opts, NULL, &raw, &b->diag), &b->diag);
+    bench_check(esp_graph_canonicalise(raw, NULL, &model, &b->diag), &b->diag);
     esp_graph_destroy(raw);
-    return model;
-}
-
-static esp_tensor_id_t add_layer(bench_t *b, esp_builder_t *builder, esp_tensor_id_t x)
-{
-    enum { WIDTH = 512 };
-    const int64_t square[] = {WIDTH, WIDTH}, bias[] = {WIDTH};
-    const esp_attr_t product = {.contract = {{'b', 'i'}, {'i', 'o'}, {'b', 'o'}}};
-    const esp_attr_t add = {.eltwise = {.code = ESP_ELT_ADD}};
-    const esp_attr_t relu = {.eltwise = {.code = ESP_ELT_RELU}};
-    esp_tensor_id_t in[2] = {x, ESP_NONE}, y;
-    check(b, esp_builder_tensor(builder, "w", ESP_ROLE_PARAMETER, ESP_DTYPE_F32, 2, square, NULL,
-                                &in[1], &b->diag));
-    check(b, esp_builder_op(builder, ESP_KIND_CONTRACT, &product, 2, in, "dense", &y, &b->diag));
-    in[0] = y;
-    check(b, esp_builder_tensor(builder, "b", ESP_ROLE_PARAMETER, ESP_DTYPE_F32, 1, bias, NULL,
-                                &in[1], &b->diag));
-    check(b, esp_builder_op(builder, ESP_KIND_ELTWISE, &add, 2, in, "bias", &y, &b->diag));
-    check(b, esp_builder_op(builder, ESP_KIND_ELTWISE, &relu, 1, &y, "relu", &y, &b->diag));
-    return y;
-}
-
-/* A deep perceptron: nine ops a layer in the training graph, and one or two for the loss. */
-static esp_graph_t *build_model(bench_t *b, int32_t layers)
-{
-    const int64_t dims[] = {72, 512};
-    esp_builder_t *builder;
-    esp_graph_t *model;
-    esp_tensor_id_t x;
-    check(b, esp_builder_create("mlp", NULL, &builder));
-    check(b, esp_builder_tensor(builder, "x", ESP_ROLE_INPUT, ESP_DTYPE_F32, 2, dims, NULL, &x,
-                                &b->diag));
-    check(b, esp_builder_batch(builder, x, (esp_view_t){1, dims[0], dims[1]}, &b->diag));
-    for (int32_t i = 0; i < layers; ++i)
-        x = add_layer(b, builder, x);
-    check(b, esp_builder_output(builder, x));
-    check(b, esp_builder_freeze(builder, &model, &b->diag));
-    esp_builder_destroy(builder);
     return model;
 }
 
@@ -165,8 +110,8 @@ static int64_t evaluate(bench_t *b, place_t *p, const esp_strategy_t *strategy)
 {
     const esp_deployment_t *d;
     esp_sim_result_t result;
-    check(b, esp_lower(p->lowerer, strategy, &d, &b->diag));
-    check(b, esp_sim_run(p->sim, d, NULL, &result, &b->diag));
+    bench_check(esp_lower(p->lowerer, strategy, &d, &b->diag), &b->diag);
+    bench_check(esp_sim_run(p->sim, d, NULL, &result, &b->diag), &b->diag);
     return d->n_tasks;
 }
 
@@ -176,9 +121,9 @@ static void add_strategy(bench_t *b, place_t *p, const esp_strategy_t *strategy,
     double best = 1e9;
     int64_t tasks = 0;
     for (int32_t i = 0; i < b->rounds; ++i) {
-        double before = now_s();
+        double before = bench_seconds();
         tasks = evaluate(b, p, strategy);
-        double took = now_s() - before;
+        double took = bench_seconds() - before;
         best = took < best ? took : best;
     }
     sample->seconds += best;
@@ -195,10 +140,11 @@ static void add_actions(bench_t *b, place_t *p, sample_t *sample)
         .action = p->action, .micro_batches = 1, .bucket_bytes = INT64_C(25) << 20};
     for (int32_t i = 0; i < b->rounds; ++i) {
         esp_strategy_t strategy;
-        double before = now_s();
-        check(b, esp_space_strategy(p->space, &decisions, p->op_mesh, p->op_mode, &strategy));
+        double before = bench_seconds();
+        bench_check(esp_space_strategy(p->space, &decisions, p->op_mesh, p->op_mode, &strategy),
+                    &b->diag);
         tasks = evaluate(b, p, &strategy);
-        double took = now_s() - before;
+        double took = bench_seconds() - before;
         best = took < best ? took : best;
     }
     sample->seconds += best;
@@ -311,7 +257,7 @@ static void dag(bench_t *b)
     const int32_t device[EIGHT] = {0, 1, 2, 3, 4, 5, 6, 7};
     const double weight = 1;
     int32_t forward = 0;
-    open_place(b, &p, build_model(b, 333), "a100x8");
+    open_place(b, &p, bench_perceptron(333, 72, 512), "a100x8");
     for (int32_t i = 0; i < EIGHT; ++i)
         mesh[i] = (esp_mesh_spec_t){1, &device[i], &weight};
     for (esp_op_id_t op = 0; op < p.graph->n_ops; ++op)
@@ -338,7 +284,7 @@ static void many_tasks(bench_t *b)
     const esp_mesh_spec_t mesh = {EIGHT, device, uneven};
     place_t p;
     sample_t full = {0}, changed = {0};
-    open_place(b, &p, build_model(b, 366), "a100x8");
+    open_place(b, &p, bench_perceptron(366, 72, 512), "a100x8");
     const esp_strategy_t strategy = {.n_meshes = 1,
                                      .mesh = &mesh,
                                      .op_mesh = p.op_mesh,

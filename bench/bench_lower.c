@@ -6,7 +6,7 @@
  *
  *     bench_lower [--out FILE] [--layers N] [--rounds N]
  */
-#define _POSIX_C_SOURCE 200809L
+#include "common.h"
 
 #include "espalier/sim.h"
 
@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { DEVICES = 8, BATCH = 72, WIDTH = 512 };
 
@@ -32,62 +31,15 @@ typedef struct bench {
     esp_diag_t diag;
 } bench_t;
 
-static void check(bench_t *b, esp_status_t status)
-{
-    char text[1024];
-    if (status == ESP_OK)
-        return;
-    (void)esp_diag_format(&b->diag, text, sizeof text);
-    fprintf(stderr, "bench_lower: %s: %s\n", esp_status_text(status), text);
-    exit(1);
-}
-
-static double seconds(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- what is lowered --------------------------------------------------------------------- */
-
-static esp_tensor_id_t layer(bench_t *b, esp_builder_t *builder, esp_tensor_id_t x)
-{
-    const int64_t square[] = {WIDTH, WIDTH}, bias[] = {WIDTH};
-    const esp_attr_t product = {.contract = {{'b', 'i'}, {'i', 'o'}, {'b', 'o'}}};
-    const esp_attr_t add = {.eltwise = {.code = ESP_ELT_ADD}};
-    const esp_attr_t relu = {.eltwise = {.code = ESP_ELT_RELU}};
-    esp_tensor_id_t in[2] = {x, ESP_NONE}, y;
-    check(b, esp_builder_tensor(builder, "w", ESP_ROLE_PARAMETER, ESP_DTYPE_F32, 2, square, NULL,
-                                &in[1], &b->diag));
-    check(b, esp_builder_op(builder, ESP_KIND_CONTRACT, &product, 2, in, "dense", &y, &b->diag));
-    in[0] = y;
-    check(b, esp_builder_tensor(builder, "b", ESP_ROLE_PARAMETER, ESP_DTYPE_F32, 1, bias, NULL,
-                                &in[1], &b->diag));
-    check(b, esp_builder_op(builder, ESP_KIND_ELTWISE, &add, 2, in, "bias", &y, &b->diag));
-    check(b, esp_builder_op(builder, ESP_KIND_ELTWISE, &relu, 1, &y, "relu", &y, &b->diag));
-    return y;
-}
 
 static void build(bench_t *b)
 {
-    const int64_t dims[] = {BATCH, WIDTH};
     esp_training_opts_t opts = esp_training_opts_default();
-    esp_builder_t *builder;
-    esp_graph_t *model;
-    esp_tensor_id_t x;
+    esp_graph_t *model = bench_perceptron(b->layers, BATCH, WIDTH);
     opts.optimizer = ESP_OPTIMIZER_MOMENTUM;
-    check(b, esp_builder_create("mlp", NULL, &builder));
-    check(b, esp_builder_tensor(builder, "x", ESP_ROLE_INPUT, ESP_DTYPE_F32, 2, dims, NULL, &x,
-                                &b->diag));
-    check(b, esp_builder_batch(builder, x, (esp_view_t){1, BATCH, WIDTH}, &b->diag));
-    for (int32_t i = 0; i < b->layers; i++)
-        x = layer(b, builder, x);
-    check(b, esp_builder_output(builder, x));
-    check(b, esp_builder_freeze(builder, &model, &b->diag));
-    check(b, esp_training_graph(model, &opts, NULL, &b->graph, &b->diag));
+    bench_check(esp_training_graph(model, &opts, NULL, &b->graph, &b->diag), &b->diag);
     esp_graph_destroy(model);
-    esp_builder_destroy(builder);
 }
 
 static void load(bench_t *b)
@@ -98,10 +50,12 @@ static void load(bench_t *b)
                                "    devices: [{type: a100-sxm-80, count: 8}]\n"
                                "    intra: {kind: nvswitch, bandwidth: 300 GB/s, latency: 1 us}\n";
     build(b);
-    check(b, esp_cluster_parse(text, sizeof text - 1, NULL, NULL, &b->cluster, &b->diag));
-    check(b, esp_cost_create(b->graph, b->cluster, ESP_PRECISION_FP32, NULL, &b->cost, &b->diag));
-    check(b, esp_lowerer_create(b->cost, NULL, &b->lowerer, &b->diag));
-    check(b, esp_sim_create(NULL, &b->sim));
+    bench_check(esp_cluster_parse(text, sizeof text - 1, NULL, NULL, &b->cluster, &b->diag),
+                &b->diag);
+    bench_check(esp_cost_create(b->graph, b->cluster, ESP_PRECISION_FP32, NULL, &b->cost, &b->diag),
+                &b->diag);
+    bench_check(esp_lowerer_create(b->cost, NULL, &b->lowerer, &b->diag), &b->diag);
+    bench_check(esp_sim_create(NULL, &b->sim), &b->diag);
     b->op_mesh = calloc((size_t)b->graph->n_ops, sizeof *b->op_mesh);
     b->op_mode = calloc((size_t)b->graph->n_ops, sizeof *b->op_mode);
     if (!b->op_mesh || !b->op_mode)
@@ -115,9 +69,9 @@ static double lower_ns(bench_t *b, const esp_strategy_t *strategy, const esp_dep
 {
     double best = 1e9;
     for (int32_t i = 0; i < b->rounds; i++) {
-        double before = seconds();
-        check(b, esp_lower(b->lowerer, strategy, d_out, &b->diag));
-        double took = seconds() - before;
+        double before = bench_seconds();
+        bench_check(esp_lower(b->lowerer, strategy, d_out, &b->diag), &b->diag);
+        double took = bench_seconds() - before;
         best = took < best ? took : best;
     }
     return best * 1e9 / (*d_out)->n_tasks;
@@ -130,9 +84,9 @@ static double sim_ns(bench_t *b, const esp_deployment_t *d)
     double best = 1e9;
     opts.links = ESP_LINK_EXCLUSIVE;
     for (int32_t i = 0; i < b->rounds; i++) {
-        double before = seconds();
-        check(b, esp_sim_run(b->sim, d, &opts, &result, &b->diag));
-        double took = seconds() - before;
+        double before = bench_seconds();
+        bench_check(esp_sim_run(b->sim, d, &opts, &result, &b->diag), &b->diag);
+        double took = bench_seconds() - before;
         best = took < best ? took : best;
     }
     return best * 1e9 / (double)result.events;

@@ -5,7 +5,7 @@
  *
  *     bench_sim [--out FILE] [--model FILE] [--cluster FILE] [--rounds N]
  */
-#define _POSIX_C_SOURCE 200809L
+#include "common.h"
 
 #include "espalier/cluster.h"
 #include "espalier/onnx.h"
@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Shares of 2, 4, 6, .. samples: a class per device, and 26,000 tasks of BERT-large. */
 enum { DEVICES = 10 };
@@ -33,34 +32,19 @@ typedef struct bench {
     esp_diag_t diag;
 } bench_t;
 
-static void check(bench_t *b, esp_status_t status)
-{
-    char text[1024];
-    if (status == ESP_OK)
-        return;
-    (void)esp_diag_format(&b->diag, text, sizeof text);
-    fprintf(stderr, "bench_sim: %s: %s\n", esp_status_text(status), text);
-    exit(1);
-}
-
-static double seconds(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void load(bench_t *b)
 {
     esp_onnx_opts_t onnx = esp_onnx_opts_default();
     esp_training_opts_t training = esp_training_opts_default();
     onnx.batch = DEVICES * (DEVICES + 1);
-    check(b, esp_onnx_load(b->model, &onnx, NULL, &b->forward, &b->diag));
-    check(b, esp_training_graph(b->forward, &training, NULL, &b->graph, &b->diag));
-    check(b, esp_cluster_load(b->cluster, NULL, &b->machines, &b->diag));
-    check(b, esp_cost_create(b->graph, b->machines, ESP_PRECISION_FP32, NULL, &b->cost, &b->diag));
-    check(b, esp_lowerer_create(b->cost, NULL, &b->lowerer, &b->diag));
-    check(b, esp_sim_create(NULL, &b->sim));
+    bench_check(esp_onnx_load(b->model, &onnx, NULL, &b->forward, &b->diag), &b->diag);
+    bench_check(esp_training_graph(b->forward, &training, NULL, &b->graph, &b->diag), &b->diag);
+    bench_check(esp_cluster_load(b->cluster, NULL, &b->machines, &b->diag), &b->diag);
+    bench_check(
+        esp_cost_create(b->graph, b->machines, ESP_PRECISION_FP32, NULL, &b->cost, &b->diag),
+        &b->diag);
+    bench_check(esp_lowerer_create(b->cost, NULL, &b->lowerer, &b->diag), &b->diag);
+    bench_check(esp_sim_create(NULL, &b->sim), &b->diag);
 }
 
 /* Simulates `rounds` times and reports the fastest. */
@@ -71,9 +55,9 @@ static void measure(bench_t *b, const esp_deployment_t *d, esp_link_mode_t links
     double best = 1e9;
     opts.links = links;
     for (int32_t i = 0; i < b->rounds; ++i) {
-        double before = seconds();
-        check(b, esp_sim_run(b->sim, d, &opts, &r, &b->diag));
-        double took = seconds() - before;
+        double before = bench_seconds();
+        bench_check(esp_sim_run(b->sim, d, &opts, &r, &b->diag), &b->diag);
+        double took = bench_seconds() - before;
         best = took < best ? took : best;
     }
     printf("%-26s %7" PRId32 " tasks %5" PRId32 " movements  step %9.3f ms  run %7.3f ms  "
@@ -104,7 +88,7 @@ static void data_parallel(bench_t *b, bool classes)
     esp_strategy_t strategy = {
         .n_meshes = 1, .mesh = &mesh, .op_mesh = op_mesh, .op_mode = op_mode, .micro_batches = 1};
     const esp_deployment_t *d;
-    check(b, esp_lower(b->lowerer, &strategy, &d, &b->diag));
+    bench_check(esp_lower(b->lowerer, &strategy, &d, &b->diag), &b->diag);
     measure(b, d, ESP_LINK_EXCLUSIVE, classes ? "exclusive" : "exclusive_one_class");
     measure(b, d, ESP_LINK_FAIR, classes ? "fair" : "fair_one_class");
     free(op_mesh);
@@ -132,7 +116,7 @@ static void spread(bench_t *b)
     esp_strategy_t strategy = {
         .n_meshes = n, .mesh = mesh, .op_mesh = op_mesh, .op_mode = op_mode, .micro_batches = 1};
     const esp_deployment_t *d;
-    check(b, esp_lower(b->lowerer, &strategy, &d, &b->diag));
+    bench_check(esp_lower(b->lowerer, &strategy, &d, &b->diag), &b->diag);
     measure(b, d, ESP_LINK_EXCLUSIVE, "exclusive_spread");
     measure(b, d, ESP_LINK_FAIR, "fair_spread");
     free(op_mesh);
