@@ -74,9 +74,9 @@ void esp_i_im_not_trained(esp_i_value_t *v)
 
 /* ---- into the builder ------------------------------------------------------------------------ */
 
-static esp_status_t append(esp_i_import_t *im, esp_op_kind_t kind, const esp_attr_t *attr,
-                           int32_t n, const esp_tensor_id_t *inputs, const char *name,
-                           esp_tensor_id_t *outputs)
+esp_status_t esp_i_im_append(esp_i_import_t *im, esp_op_kind_t kind, const esp_attr_t *attr,
+                             int32_t n, const esp_tensor_id_t *inputs, const char *name,
+                             esp_tensor_id_t *outputs)
 {
     ESP_TRY(esp_builder_op(im->builder, kind, attr, n, inputs, name, outputs, im->diag));
     im->n_ops++;
@@ -134,8 +134,8 @@ static esp_status_t put_known(esp_i_import_t *im, esp_i_value_t *v)
     attr.shape.value = esp_i_im_konst_at(v->known, 0);
     attr.shape.step = step;
     attr.shape.axis = axis;
-    return append(im, step == 0 ? ESP_KIND_FILL : ESP_KIND_RANGE, &attr, 0, NULL, v->name,
-                  &v->tensor);
+    return esp_i_im_append(im, step == 0 ? ESP_KIND_FILL : ESP_KIND_RANGE, &attr, 0, NULL, v->name,
+                           &v->tensor);
 }
 
 /*
@@ -278,7 +278,7 @@ static esp_status_t append_values(esp_i_node_t *node, esp_op_kind_t kind, const 
         if (in[k] != NULL)
             ESP_TRY(esp_i_im_tensor(im, in[k], &ids[k]));
     }
-    ESP_TRY(append(im, kind, attr, n, ids, node->name, outputs));
+    ESP_TRY(esp_i_im_append(im, kind, attr, n, ids, node->name, outputs));
     for (int32_t k = 0; k < outputs_of(kind); k++) {
         esp_i_value_t *v = esp_i_im_value_new(im, node->name);
         if (v == NULL)

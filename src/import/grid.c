@@ -289,15 +289,6 @@ esp_status_t esp_i_im_grid_known(esp_i_import_t *im, const esp_i_value_t *v,
     return ESP_OK;
 }
 
-static esp_status_t append(esp_i_import_t *im, esp_op_kind_t kind, const esp_attr_t *attr,
-                           int32_t n, const esp_tensor_id_t *in, const char *name,
-                           esp_tensor_id_t *out)
-{
-    ESP_TRY(esp_builder_op(im->builder, kind, attr, n, in, name, out, im->diag));
-    im->n_ops++;
-    return ESP_OK;
-}
-
 /* A range per axis that matters, added up and stretched to the shape. */
 static esp_status_t put_part(esp_i_import_t *im, const esp_i_value_t *v, const int64_t *dims,
                              const esp_i_affine_t *a, esp_tensor_id_t *out)
@@ -318,18 +309,18 @@ static esp_status_t put_part(esp_i_import_t *im, const esp_i_value_t *v, const i
         attr.shape.axis = d;
         attr.shape.step = (double)a->step[d];
         attr.shape.value = n == 0 ? (double)a->base : 0;
-        ESP_TRY(append(im, ESP_KIND_RANGE, &attr, 0, NULL, v->name, &terms[n++]));
+        ESP_TRY(esp_i_im_append(im, ESP_KIND_RANGE, &attr, 0, NULL, v->name, &terms[n++]));
     }
     if (n == 0) {
         whole.shape.dtype = v->dtype;
         whole.shape.value = (double)a->base;
-        return append(im, ESP_KIND_FILL, &whole, 0, NULL, v->name, out);
+        return esp_i_im_append(im, ESP_KIND_FILL, &whole, 0, NULL, v->name, out);
     }
     add.eltwise.code = ESP_ELT_ADD;
     sum = terms[0];
     if (n > 1)
-        ESP_TRY(append(im, ESP_KIND_ELTWISE, &add, n, terms, v->name, &sum));
-    return append(im, ESP_KIND_EXPAND, &whole, 1, &sum, v->name, out);
+        ESP_TRY(esp_i_im_append(im, ESP_KIND_ELTWISE, &add, n, terms, v->name, &sum));
+    return esp_i_im_append(im, ESP_KIND_EXPAND, &whole, 1, &sum, v->name, out);
 }
 
 esp_status_t esp_i_im_grid_put(esp_i_import_t *im, esp_i_value_t *v)
@@ -345,7 +336,7 @@ esp_status_t esp_i_im_grid_put(esp_i_import_t *im, esp_i_value_t *v)
         ESP_TRY(put_part(im, v, dims, &v->grid->part[p], &parts[p]));
     esp_attr_t attr = {0};
     attr.axis.axis = v->rank - 1;
-    return append(im, ESP_KIND_CONCAT, &attr, n, parts, v->name, &v->tensor);
+    return esp_i_im_append(im, ESP_KIND_CONCAT, &attr, n, parts, v->name, &v->tensor);
 }
 
 /* ---- boxes ----------------------------------------------------------------------------------- */

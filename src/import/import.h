@@ -254,6 +254,10 @@ esp_status_t esp_i_im_scalar(esp_i_node_t *node, esp_dtype_t dtype, double value
 esp_status_t esp_i_im_int_vector(esp_i_node_t *node, int64_t n, const int64_t *ints,
                                  esp_i_value_t **out);
 
+/* Appends an op to the builder, and counts it. */
+esp_status_t esp_i_im_append(esp_i_import_t *im, esp_op_kind_t kind, const esp_attr_t *attr,
+                             int32_t n, const esp_tensor_id_t *inputs, const char *name,
+                             esp_tensor_id_t *outputs);
 /* The tensor of a value, put into the builder if it is not there yet. */
 esp_status_t esp_i_im_tensor(esp_i_import_t *im, esp_i_value_t *v, esp_tensor_id_t *out);
 /* A float initializer that is data, not a weight: a constant if its data is in the file, else a
