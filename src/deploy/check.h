@@ -40,6 +40,7 @@ typedef struct esp_i_check {
     int32_t *collective_next;      /* parallel to comm_class */
     int32_t *collective_first;     /* per class */
     int32_t *cross_offset, *cross; /* CSR per task: what waits for it in the next step */
+    int32_t *back_offset, *back;   /* CSR per task: what it waits for of the step before */
     int32_t
         *reach; /* [task][class]: first position of a compute task that follows; NULL: too large */
     int32_t *before_offset, *before; /* CSR per task: what it depends on */

@@ -108,15 +108,19 @@ static bool index_alloc(esp_i_check_t *check)
            (check->queue = esp_i_arena_alloc(arena, 2 * (int64_t)d->n_tasks, sizeof(int32_t)));
 }
 
-/* What each task is followed by in next step: cross edges by their tail. */
+/* What each task is followed by in the next step, and follows: cross edges by tail and by head. */
 static bool index_cross(esp_i_check_t *check)
 {
     const esp_deployment_t *d = check->d;
     if (!group_by(&check->arena, d->n_tasks, d->cross_before, d->n_cross, &check->cross_offset,
-                  &check->cross))
+                  &check->cross) ||
+        !group_by(&check->arena, d->n_tasks, d->cross_after, d->n_cross, &check->back_offset,
+                  &check->back))
         return false;
-    for (int32_t i = 0; i < d->n_cross; i++)
+    for (int32_t i = 0; i < d->n_cross; i++) {
         check->cross[i] = d->cross_after[check->cross[i]];
+        check->back[i] = d->cross_before[check->back[i]];
+    }
     return true;
 }
 

@@ -260,9 +260,16 @@ static int32_t reached(const esp_i_check_t *check, int32_t a, int32_t class_)
     return check->reach[(int64_t)a * check->d->n_classes + class_];
 }
 
+/* Whether the table knows that compute task p is a, or follows it in the same step. */
+static bool passes(const esp_i_check_t *check, int32_t a, int32_t p)
+{
+    int32_t class_ = check->d->task_class[p];
+    return class_ != ESP_NONE && reached(check, a, class_) <= check->d->position[p];
+}
+
 /*
  * Whether the table knows that b follows a, or of the next step: then the class of b, or of what b
- * depends on, has only to be reached anywhere in the first one.
+ * depends on, has only to be reached anywhere in the first one, or what b waits for of that step.
  */
 static bool known(const esp_i_check_t *check, int32_t a, int32_t b, bool next)
 {
@@ -277,6 +284,9 @@ static bool known(const esp_i_check_t *check, int32_t a, int32_t b, bool next)
             reached(check, a, d->task_class[p]) <= (next ? INT32_MAX - 1 : d->position[p]))
             return true;
     }
+    for (int32_t i = check->back_offset[b]; next && i < check->back_offset[b + 1]; i++)
+        if (passes(check, a, check->back[i]))
+            return true;
     return false;
 }
 
