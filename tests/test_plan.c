@@ -79,6 +79,7 @@ static void sample_fill(sample_t *s)
     p->n_groups = 2;
     p->group = s->group;
     p->links = ESP_LINK_FAIR;
+    p->barrier = 1;
     p->step_time_ns = 1234567890123;
     p->makespan_ns = 5;
     p->lower_bound_ns = 3;
@@ -196,7 +197,7 @@ static void test_files(void **state)
     assert_string_equal(one, two);
     free(one);
     free(two);
-    s.plan.batch = 0; /* nothing is written, nothing is left */
+    s.plan.batch = -1; /* nothing is written, nothing is left */
     test_assert_fails(esp_plan_write(&s.plan, file, &diag), &diag, ESP_ERR_ARGUMENT,
                       "$.step.batch");
     assert_int_equal(test_dir_count(&dir), 2);
@@ -233,7 +234,7 @@ static const edit_t edits[] = {
     {"espalier-plan", "other", ESP_ERR_INVALID, "this is no plan"},
     {"\"format_version\": 1", "\"format_version\": 2", ESP_ERR_UNSUPPORTED, "format version 2"},
     {"\"graph\":", "\"grap\":", ESP_ERR_INVALID, "grap"},
-    {"\"batch\": 96", "\"batch\": 0", ESP_ERR_INVALID, "$.step.batch"},
+    {"\"batch\": 96", "\"batch\": -1", ESP_ERR_INVALID, "$.step.batch"},
     {"\"batch\": 96", "\"batch\": 97", ESP_ERR_INVALID, "$.strategy.micro_batches"},
     {"\"batch\": 96", "\"batch\": 96.5", ESP_ERR_INVALID, "$.step.batch"},
     {"\"batch\": 96,", "", ESP_ERR_INVALID, "batch"},
@@ -264,6 +265,7 @@ static const edit_t edits[] = {
      ESP_ERR_INVALID, "$.strategy.ops[2].mesh"},
     {"conv/grad", "step", ESP_ERR_INVALID, "$.strategy.ops[2].name"},
     {"\"links\": \"fair\"", "\"links\": \"lossy\"", ESP_ERR_INVALID, "$.prediction.links"},
+    {"\"barrier\": true", "\"barrier\": 1", ESP_ERR_INVALID, "$.prediction.barrier"},
     {"\"seed\": ", "\"seed\": -", ESP_ERR_INVALID, "$.search.seed"},
     {"\"fits\": true", "\"fits\": 1", ESP_ERR_INVALID, "$.search.baselines[0].fits"},
     {"\"makespan_ns\": 5", "\"makespan_ns\": 5, \"colour\": 1", ESP_ERR_INVALID, "colour"},

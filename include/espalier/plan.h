@@ -89,6 +89,7 @@ typedef struct esp_plan {
 
     /* the prediction */
     esp_link_mode_t links;  /* how the simulator shared links */
+    int32_t barrier;        /* of one isolated step, not of the steady state */
     int64_t step_time_ns;   /* steady-state period; >= 0 */
     int64_t makespan_ns;    /* of one isolated step */
     int64_t lower_bound_ns; /* no deployment is shorter; 0: not known */

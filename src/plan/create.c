@@ -73,6 +73,7 @@ static esp_status_t prediction(draft_t *d)
     if (status == ESP_OK)
         status = devices(d, &run);
     d->plan.links = opts.links;
+    d->plan.barrier = opts.barrier;
     d->plan.step_time_ns = result->best.outcome.step_time_ns;
     d->plan.makespan_ns = status == ESP_OK ? run.makespan_ns : 0;
     d->plan.lower_bound_ns = result->lower_bound_ns;

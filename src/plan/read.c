@@ -194,7 +194,7 @@ static esp_status_t read_step(reader_t *r, esp_i_json_t root)
                  "momentum", "beta1", "beta2", "epsilon", "decay", "clip_norm", "train_regex",
                  "freeze_regex"));
     p->training = esp_training_opts_default();
-    ESP_TRY(esp_i_json_get_int(step, "batch", 1, INT64_MAX, &p->batch, r->diag));
+    ESP_TRY(esp_i_json_get_int(step, "batch", 0, INT64_MAX, &p->batch, r->diag));
     ESP_TRY(get_choice(r, step, "precision", esp_i_plan_precisions, &precision));
     p->precision = (esp_precision_t)precision;
     ESP_TRY(get_choice(r, step, "loss", esp_i_plan_losses, &loss));
@@ -374,9 +374,11 @@ static esp_status_t read_outcome(reader_t *r, esp_i_json_t root)
     esp_i_json_t prediction, search;
     int32_t links;
     ESP_TRY(esp_i_json_get(root, "prediction", ESP_I_JSON_OBJECT, &prediction, r->diag));
-    ESP_TRY(KEYS(prediction, r, "links", "step_time_ns", "makespan_ns", "lower_bound_ns"));
+    ESP_TRY(
+        KEYS(prediction, r, "links", "barrier", "step_time_ns", "makespan_ns", "lower_bound_ns"));
     ESP_TRY(get_choice(r, prediction, "links", esp_i_plan_links, &links));
     p->links = (esp_link_mode_t)links;
+    ESP_TRY(get_flag(r, prediction, "barrier", &p->barrier));
     ESP_TRY(get_amount(r, prediction, "step_time_ns", &p->step_time_ns));
     ESP_TRY(get_amount(r, prediction, "makespan_ns", &p->makespan_ns));
     ESP_TRY(get_amount(r, prediction, "lower_bound_ns", &p->lower_bound_ns));

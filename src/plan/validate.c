@@ -76,8 +76,8 @@ static esp_status_t step(validation_t *v)
     } reals[] = {{"rate", t->rate},          {"momentum", t->momentum}, {"beta1", t->beta1},
                  {"beta2", t->beta2},        {"epsilon", t->epsilon},   {"decay", t->decay},
                  {"clip_norm", t->clip_norm}};
-    if (p->batch < 1)
-        return FAULT(v, "must be at least 1", "$.step.batch");
+    if (p->batch < 0)
+        return FAULT(v, "must not be negative", "$.step.batch");
     if ((int32_t)p->precision < 0 || (int32_t)p->precision >= esp_i_plan_precisions.n)
         return FAULT(v, "is no precision", "$.step.precision");
     if ((int32_t)t->loss < 0 || (int32_t)t->loss >= esp_i_plan_losses.n)
@@ -226,6 +226,8 @@ static esp_status_t outcome(validation_t *v)
     const esp_plan_t *p = v->plan;
     if ((int32_t)p->links < 0 || (int32_t)p->links >= esp_i_plan_links.n)
         return FAULT(v, "is no mode of links", "$.prediction.links");
+    if (p->barrier != 0 && p->barrier != 1)
+        return FAULT(v, "must be true or false", "$.prediction.barrier");
     if (p->step_time_ns < 0 || p->makespan_ns < 0 || p->lower_bound_ns < 0)
         return FAULT(v, "a time is negative", "$.prediction");
     if (p->seed < 0 || p->evaluations < 0)

@@ -150,6 +150,7 @@ static void put_outcome(esp_i_json_out_t *out, const esp_plan_t *p)
 {
     esp_i_json_open_object(out, "prediction");
     esp_i_json_put_string(out, "links", text_of(esp_i_plan_links, (int32_t)p->links));
+    esp_i_json_put_bool(out, "barrier", p->barrier != 0);
     esp_i_json_put_int(out, "step_time_ns", p->step_time_ns);
     esp_i_json_put_int(out, "makespan_ns", p->makespan_ns);
     esp_i_json_put_int(out, "lower_bound_ns", p->lower_bound_ns);
