@@ -35,6 +35,12 @@ static void task_part(const esp_deployment_t *d, int32_t task, int64_t *units_ou
     }
 }
 
+/* Of the batch: its units are those of a micro-batch, so they divide it. No product overflows. */
+static int64_t samples_of(int64_t batch, int64_t units, int64_t all)
+{
+    return batch / all * units + (int64_t)((double)(batch % all) * (double)units / (double)all);
+}
+
 static void count_task(const esp_deployment_t *d, int32_t task, double *total, esp_i_duty_t *duty)
 {
     const esp_graph_t *graph = d->graph;
@@ -60,8 +66,8 @@ static void count_task(const esp_deployment_t *d, int32_t task, double *total, e
         g->whole_ops += !split;
         if (!split)
             continue;
-        int64_t samples = units * graph->op_batch[op].b / all;
-        samples = graph->batch > 0 ? units * graph->batch / all : samples;
+        int64_t samples =
+            samples_of(graph->batch > 0 ? graph->batch : graph->op_batch[op].b, units, all);
         g->units_min = g->units_min == 0 ? samples : esp_i_min_i64(g->units_min, samples);
         g->units_max = esp_i_max_i64(g->units_max, samples);
     }

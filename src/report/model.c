@@ -187,8 +187,11 @@ static void put_memory(const esp_report_model_args_t *subject, const esp_i_model
     put_weights("optimizer state", &facts->state, &table);
     if (subject->step != NULL) {
         esp_i_format_bytes(facts->kept_bytes, bytes);
-        esp_i_table_cell(&table, "activations kept for backward, batch %lld",
-                         (long long)facts->graph->batch);
+        if (facts->graph->batch > 0)
+            esp_i_table_cell(&table, "activations kept for backward, batch %lld",
+                             (long long)facts->graph->batch);
+        else
+            esp_i_table_cell(&table, "activations kept for backward");
         esp_i_table_cell(&table, "%s", "");
         esp_i_table_cell(&table, "%s", "");
         esp_i_table_cell(&table, "%s", bytes);

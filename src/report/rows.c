@@ -108,7 +108,7 @@ static void put_row(const esp_report_search_args_t *subject, const esp_i_row_t *
     esp_i_table_cell(table, "%s", value);
     esp_i_report_si((double)subject->cost->graph->batch / seconds(outcome->step_time_ns), "",
                     value);
-    esp_i_table_cell(table, "%s", value);
+    esp_i_table_cell(table, "%s", subject->cost->graph->batch > 0 ? value : "-");
     if (best_ns(rows) > 0)
         esp_i_table_cell(table, "%.2f x", (double)outcome->step_time_ns / (double)best_ns(rows));
     else
@@ -164,13 +164,15 @@ void esp_i_put_rows(const esp_report_search_args_t *subject, const esp_i_row_t *
 void esp_i_put_heading(const char *model, const esp_cost_t *cost, esp_link_mode_t links,
                        int32_t barrier, esp_i_text_t *text)
 {
-    char line[1024];
+    char line[1024], batch[32] = "no batch";
+    if (cost->graph->batch > 0)
+        (void)snprintf(batch, sizeof batch, "batch %lld", (long long)cost->graph->batch);
     (void)snprintf(
-        line, sizeof line, "%.512s on %s: %d %s, batch %lld, %s, %s links%s",
+        line, sizeof line, "%.512s on %s: %d %s, %s, %s, %s links%s",
         model != NULL ? model : cost->graph->name, cost->cluster->name,
-        (int)cost->cluster->n_devices, cost->cluster->n_devices == 1 ? "device" : "devices",
-        (long long)cost->graph->batch, esp_precision_name(cost->precision),
-        links == ESP_LINK_FAIR ? "fair" : "exclusive", barrier ? ", one isolated step" : "");
+        (int)cost->cluster->n_devices, cost->cluster->n_devices == 1 ? "device" : "devices", batch,
+        esp_precision_name(cost->precision), links == ESP_LINK_FAIR ? "fair" : "exclusive",
+        barrier ? ", one isolated step" : "");
     esp_i_report_wrap(text, 2, line);
     esp_i_text_add(text, "\n");
 }
@@ -185,9 +187,11 @@ void esp_i_put_effort(const esp_report_search_args_t *subject, esp_i_text_t *tex
     if (result->lower_bound_ns > 0 && result->best.outcome.feasible)
         esp_i_text_addf(text, "; the best takes %.2f x that",
                         (double)result->best.outcome.step_time_ns / (double)result->lower_bound_ns);
-    esp_i_text_addf(text, "%s%lld strategies evaluated in %.3g s, seed %llu\n",
-                    result->lower_bound_ns > 0 ? "\n" : "", (long long)result->evaluations,
-                    result->search_time_s, (unsigned long long)subject->opts->seed);
+    esp_i_text_addf(text, "%s%lld strategies evaluated in ", result->lower_bound_ns > 0 ? "\n" : "",
+                    (long long)result->evaluations);
+    esp_i_text_addf(text, result->search_time_s < 999.5 ? "%.3g s" : "%.0f s",
+                    result->search_time_s);
+    esp_i_text_addf(text, ", seed %llu\n", (unsigned long long)subject->opts->seed);
 }
 
 /* ---- JSON --------------------------------------------------------------------------------- */

@@ -12,7 +12,12 @@ static void put_text(const esp_report_run_args_t *subject, const esp_i_usage_t *
     esp_i_format_ns(sim->step_time_ns, step);
     esp_i_format_ns(sim->makespan_ns, makespan);
     esp_i_report_si(1e9 * (double)d->graph->batch / (double)sim->step_time_ns, "", rate);
-    esp_i_text_addf(text, "step time %s (%s samples/s); one step alone %s\n", step, rate, makespan);
+    esp_i_text_addf(text, "step time %s", step);
+    if (d->graph->batch > 0)
+        esp_i_text_addf(text, " (%s samples/s)", rate);
+    if (!subject->barrier)
+        esp_i_text_addf(text, "; one step alone %s", makespan);
+    esp_i_text_add(text, "\n");
     if (subject->plan != NULL && subject->plan->step_time_ns > 0) {
         esp_i_format_ns(subject->plan->step_time_ns, step);
         esp_i_text_addf(text, "the plan predicts %s\n", step);
