@@ -221,13 +221,14 @@ static void test_inputs(void **state)
         esp_status_t status;
     } cases[] = {
         {OM_STRING, "N 4", "input 'x': its elements are of type string", ESP_ERR_UNSUPPORTED},
-        {99, "N 4", "unknown element type (99)", ESP_ERR_UNSUPPORTED},
+        {99, "N 4", "are of type unknown (99)", ESP_ERR_UNSUPPORTED},
         {OM_FLOAT, NULL, "input 'x': it has no shape", ESP_ERR_INVALID},
         {OM_FLOAT, "N -4", "axis 1 has extent -4", ESP_ERR_INVALID},
         {OM_FLOAT, "1 2 3 4 5 6 7 8 9", "more than 8 axes", ESP_ERR_LIMIT},
         {OM_FLOAT, "N 4000000000000000000", "axis 1 has extent", ESP_ERR_INVALID},
         {OM_FLOAT, "N 9000000000 9000000000", "too many elements", ESP_ERR_LIMIT},
-        {OM_FLOAT, "0 4", "its batch is 0", ESP_ERR_INVALID},
+        {OM_FLOAT, "0 4", "its batch, axis 0, has extent 0", ESP_ERR_INVALID},
+        {OM_FLOAT, "N 0", "axis 1 has extent 0", ESP_ERR_INVALID},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         onnx_model_t m;

@@ -278,7 +278,8 @@ esp_status_t esp_i_attr_check(esp_op_kind_t kind, const esp_attr_t *attr, esp_di
     for (int32_t i = 0; i < n; i++) {
         const esp_i_field_t *field = &fields[i];
         if (field->type == ESP_I_FIELD_F64 && isnan(esp_i_field_get_real(field, attr, 0)))
-            return esp_i_fail(diag, ESP_ERR_INVALID, "attribute %s is not a number", field->name);
+            return esp_i_fail(diag, ESP_ERR_INVALID, "%s of %s is NaN", field->name,
+                              esp_kind_name(kind));
         if (field->type != ESP_I_FIELD_ENUM)
             continue;
         int64_t value = esp_i_field_get(field, attr, 0);

@@ -198,9 +198,13 @@ esp_status_t esp_i_training_loss(esp_i_training_t *training)
     esp_tensor_id_t output = model->output[0];
     head_t head = {training, output, esp_i_graph_shape(model, output), model->tensor_batch[output]};
     esp_status_t status = ESP_OK;
-    if (!esp_dtype_is_float(head.shape.dtype) || model->tensor_producer[output] == ESP_NONE)
+    if (model->tensor_producer[output] == ESP_NONE)
         return esp_i_fail(training->diag, ESP_ERR_INVALID,
-                          "output %s (%s) is not computed or not of a float type: no loss",
+                          "no loss: the first output, %s, is computed by no op",
+                          model->tensor_name[output]);
+    if (!esp_dtype_is_float(head.shape.dtype))
+        return esp_i_fail(training->diag, ESP_ERR_INVALID,
+                          "no loss: the first output, %s, is of type %s, not of a float type",
                           model->tensor_name[output], esp_dtype_name(head.shape.dtype));
     switch (resolve(&head)) {
     case ESP_LOSS_MSE:

@@ -236,7 +236,12 @@ static esp_status_t fixed_batch(const inputs_t *inputs, int64_t *batch_out, bool
         int64_t extent = input->value->dims[input->batch_axis];
         if (extent < 0)
             continue;
-        if (extent == 0 || (*batch_out > 0 && extent != *batch_out)) {
+        if (extent == 0) {
+            esp_i_diag_place(im->diag, "input '%s'", input->value->name);
+            return esp_i_fail(im->diag, ESP_ERR_INVALID, "its batch, axis %d, has extent 0",
+                              input->batch_axis);
+        }
+        if (*batch_out > 0 && extent != *batch_out) {
             esp_i_diag_place(im->diag, "input '%s'", input->value->name);
             return esp_i_fail(im->diag, ESP_ERR_INVALID,
                               "its batch is %lld on axis %d, that of the inputs before %lld",
@@ -264,7 +269,9 @@ static esp_status_t choose_batch(inputs_t *inputs)
     im->batch = im->opts->batch > 0 ? im->opts->batch : fixed > 0 ? fixed : open;
     im->file_batch = fixed > 0 && fixed != im->batch ? fixed : 0;
     im->other_batch = im->file_batch > 0 ? im->file_batch : im->batch + 1;
-    if (im->batch <= 0 || (bound != NULL && bound->value != im->batch))
+    if (im->batch <= 0)
+        return esp_i_fail(im->diag, ESP_ERR_ARGUMENT, "a batch of 0 samples is asked for");
+    if (bound != NULL && bound->value != im->batch)
         return esp_i_fail(im->diag, ESP_ERR_ARGUMENT,
                           "the batch is %lld by one option and %lld by another",
                           (long long)im->batch, (long long)(bound != NULL ? bound->value : 0));
@@ -309,6 +316,9 @@ static esp_status_t put_input(inputs_t *inputs, input_t *input)
         ESP_TRY(bind_dim(inputs, input, d));
         if (!esp_i_mul_i64(elements, v->dims[d], &elements) || elements > ESP_MAX_ELEMENTS)
             return esp_i_fail(im->diag, ESP_ERR_LIMIT, "it has too many elements");
+        if (input->batch_axis != ESP_NONE && v->dims[d] == 0)
+            return esp_i_fail(im->diag, ESP_ERR_INVALID, "axis %d has extent 0: it has no samples",
+                              d);
     }
     ESP_TRY(esp_builder_tensor(im->builder, v->name, ESP_ROLE_INPUT, v->dtype, v->rank, v->dims,
                                NULL, &v->tensor, im->diag));

@@ -92,6 +92,18 @@ static esp_status_t mark_outputs(esp_i_scope_t *scope, int32_t n, const int32_t 
     return ESP_OK;
 }
 
+/* What an op makes is named after the op; results of the model keep the name that the file gives
+ * them. The first name counts if there are several. */
+static esp_status_t name_outputs(esp_i_scope_t *scope, int32_t n, const int32_t *ids)
+{
+    for (int32_t k = n - 1; k >= 0; k--) {
+        const esp_i_value_t *v = scope->values.data[ids[k]];
+        if (v->role == ESP_ROLE_ACTIVATION)
+            ESP_TRY(esp_builder_rename(scope->im->builder, v->tensor, scope->names.names[ids[k]]));
+    }
+    return ESP_OK;
+}
+
 /* ---- the import ------------------------------------------------------------------------------ */
 
 static esp_status_t import_graph(esp_i_scope_t *scope, const esp_i_pb_model_t *model)
@@ -109,6 +121,8 @@ static esp_status_t import_graph(esp_i_scope_t *scope, const esp_i_pb_model_t *m
     esp_status_t status = esp_i_im_scope_run(scope, n_outputs, outputs);
     if (status == ESP_OK)
         status = mark_outputs(scope, n_outputs, outputs);
+    if (status == ESP_OK)
+        status = name_outputs(scope, n_outputs, outputs);
     esp_i_free(&im->alloc, outputs);
     return status;
 }

@@ -314,5 +314,5 @@ bool esp_i_pb_dtype(int64_t elem_type, esp_dtype_t *dtype_out)
 const char *esp_i_pb_type_name(int64_t elem_type)
 {
     return elem_type >= 0 && elem_type < N_ELEMENT_TYPES ? element_types[elem_type].name
-                                                         : "an unknown element type";
+                                                         : "unknown";
 }
