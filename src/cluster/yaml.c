@@ -35,6 +35,8 @@ static esp_status_t parser_error(const loader_t *l)
         return esp_i_nomem(l->yaml->diag);
     char text[256];
     const char *problem = p->problem != NULL ? p->problem : "cannot be read";
+    if (strstr(problem, "cannot start any token") != NULL) /* which is what it says of tabs */
+        problem = "this character cannot start a value (a tab? indent with blanks)";
     size_t n = strlen(problem) < sizeof text - 16 ? strlen(problem) : sizeof text - 16;
     memcpy(text, "not YAML: ", 10);
     memcpy(text + 10, problem, n);
@@ -204,6 +206,10 @@ esp_status_t esp_i_yaml_read(esp_i_yaml_t *yaml, const char *text, size_t length
     loader_t l = {.yaml = yaml};
     if (!yaml_parser_initialize(&l.parser))
         return esp_i_nomem(yaml->diag);
+    if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* editors write this mark */
+        text += 3;
+        length -= 3;
+    }
     yaml_parser_set_encoding(&l.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&l.parser, (const unsigned char *)text, length);
     esp_status_t status = take_events(&l);
