@@ -283,6 +283,30 @@ static void test_plan_file(void **state)
     test_dir_remove(&dir);
 }
 
+/* One step alone is planned for: simulate knows, and comes to the same time. */
+static void test_barrier_plan(void **state)
+{
+    test_dir_t dir;
+    char path[TEST_PATH_MAX];
+    cli_result_t result;
+    (void)state;
+    test_dir_make(&dir);
+    cli_run(&result,
+            "plan models/vgg19.onnx -c clusters/testbed.yaml --evaluations 20 --barrier -q -o %s",
+            test_dir_file(&dir, "plan.json", path));
+    cli_expect(&result, 0);
+    cli_result_free(&result);
+    cli_run(&result, "simulate %s --json", path);
+    cli_expect(&result, 0);
+    esp_i_json_doc_t *doc = parse(result.out);
+    esp_i_json_t root = esp_i_json_root(doc);
+    assert_true(real_of(root, "step_time_s") - real_of(root, "plan_step_time_s") == 0);
+    assert_non_null(strstr(result.out, "\"barrier\": true"));
+    esp_i_json_destroy(doc);
+    cli_result_free(&result);
+    test_dir_remove(&dir);
+}
+
 /* Drops the one member that may differ between equal runs. */
 static void drop_time(char *text)
 {
@@ -333,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_plan_json),
         cmocka_unit_test(test_compare_json),
         cmocka_unit_test(test_plan_file),
+        cmocka_unit_test(test_barrier_plan),
         cmocka_unit_test(test_threads_do_not_matter),
         cmocka_unit_test(test_ghost_batches_are_named),
     };

@@ -89,6 +89,12 @@ static void write_models(void)
     om_node(&m, "Relu", "x", "y", "");
     om_output(&m, "y");
     write_onnx("no_parameters.onnx", &m, 0);
+    om_init(&m, 17); /* no sample in sight */
+    om_input(&m, "x", OM_FLOAT, "");
+    om_weight(&m, "w", "3");
+    om_node(&m, "Mul", "x w", "y", "");
+    om_output(&m, "y");
+    write_onnx("no_batch.onnx", &m, 0);
     om_init(&m, 17); /* a symbol that nobody gives a value */
     om_input(&m, "x", OM_FLOAT, "N length");
     om_weight(&m, "w", "16 10");
@@ -133,6 +139,7 @@ static const struct bad {
     {"--frob", 2, "unknown option --frob"},
     {"inspect", 2, "inspect needs a MODEL"},
     {"cluster", 2, "cluster needs a FILE"},
+    {"inspect ''", 2, "inspect needs a MODEL that is not empty"},
     {"inspect a.onnx b.onnx", 2, "\"b.onnx\" is one too many"},
     {"inspect @/dense.onnx --bacth 3", 2,
      "unknown option --bacth of inspect; did you mean --batch"},
@@ -155,6 +162,8 @@ static const struct bad {
     {"inspect @/dense.onnx --batch-dim nobody=0", 2, "nobody"},
     {"inspect @/dense.onnx --batch-dim x", 2, "x"},
     {"inspect @/dense.onnx --dim N", 2, "N"},
+    {"inspect @/dense.onnx --dim N=0", 2, "a batch of 0 samples"},
+    {"inspect @/no_batch.onnx --batch 5", 2, "no input has a batch dimension"},
     {"cluster clusters/lab.yaml --dot --json", 2, "exclude each other"},
     {"plan @/dense.onnx", 2, "plan needs a cluster: -c FILE"},
     {"compare @/dense.onnx", 2, "compare needs a cluster: -c FILE"},
@@ -210,7 +219,12 @@ static const struct bad {
     {"plan @/dense.onnx -c @/one.yaml -q --trace /dev/full", 1, "/dev/full: "},
     {"plan @/dense.onnx -c @/one.yaml -o @/nowhere/plan.json", 1, "directory does not exist"},
     {"plan @/dense.onnx -c @/one.yaml --trace @/nowhere/t.json", 1, "directory does not exist"},
+    {"plan @/dense.onnx -c @/one.yaml -o @/dense.onnx", 2, "would overwrite the input"},
+    {"plan @/dense.onnx -c @/one.yaml --trace @/one.yaml", 2, "would overwrite the input"},
+    {"plan @/dense.onnx -c @/one.yaml -o @/a --trace @/a", 2, "name the same file"},
+    {"simulate @/other.json --trace @/other.json", 2, "would overwrite the input"},
     /* nothing fits */
+    {"plan @/dense.onnx -c clusters/lab.yaml --batch 1000000000000 --evaluations 0 -q", 3, "lacks"},
     {"plan models/vgg19.onnx -c @/tiny.yaml --evaluations 0 -q", 3, "no plan fits"},
     {"plan models/vgg19.onnx -c @/small.yaml --evaluations 5 -q", 3,
      "no feasible plan was found in"},
@@ -326,6 +340,54 @@ static void test_small_batches(void **state)
     }
 }
 
+/* A model without a batch has no samples per second, but a plan. */
+static void test_no_batch(void **state)
+{
+    char model[TEST_PATH_MAX], plan[TEST_PATH_MAX];
+    cli_result_t result;
+    (void)state;
+    test_dir_file(&dir, "no_batch.onnx", model);
+    test_dir_file(&dir, "no_batch.json", plan);
+    cli_run(&result, "plan %s -c clusters/lab.yaml --evaluations 5 -o %s", model, plan);
+    cli_expect(&result, 0);
+    assert_non_null(strstr(result.out, "3 devices, no batch, fp32"));
+    cli_result_free(&result);
+    cli_run(&result, "simulate %s", plan);
+    cli_expect(&result, 0);
+    assert_null(strstr(result.out, "samples/s"));
+    cli_result_free(&result);
+    assert_int_equal(unlink(plan), 0);
+}
+
+/* Hundreds of movements that wait for nothing in their own step: the check must not search. */
+static void test_wide_op(void **state)
+{
+    enum { WEIGHTS = 600 };
+    static char inputs[WEIGHTS * 8];
+    char name[16], path[TEST_PATH_MAX];
+    onnx_model_t m;
+    cli_result_t result;
+    size_t length = 0;
+    (void)state;
+    om_init(&m, 17);
+    om_input(&m, "x", OM_FLOAT, "N 16");
+    for (int i = 0; i < WEIGHTS; i++) {
+        (void)snprintf(name, sizeof name, "w%d", i);
+        om_weight(&m, name, "16 10");
+        length += (size_t)snprintf(inputs + length, sizeof inputs - length, "%s%s",
+                                   i > 0 ? " " : "", name);
+    }
+    om_node(&m, "Concat", inputs, "c", "axis=1");
+    om_node(&m, "MatMul", "x c", "y", "");
+    om_output(&m, "y");
+    write_onnx("wide.onnx", &m, 0);
+    cli_run(&result, "plan %s -c clusters/lab.yaml --evaluations 0 -q",
+            test_dir_file(&dir, "wide.onnx", path));
+    cli_expect(&result, 0);
+    cli_result_free(&result);
+    assert_int_equal(unlink(path), 0);
+}
+
 /* Replaces the first `from` in a file by `to`, which has the same length. */
 static void tamper(const char *path, const char *from, const char *to)
 {
@@ -374,7 +436,8 @@ int main(void)
         cmocka_unit_test(test_table),        cmocka_unit_test(test_no_arguments),
         cmocka_unit_test(test_unreadable),   cmocka_unit_test(test_standard_output),
         cmocka_unit_test(test_nothing_fits), cmocka_unit_test(test_small_batches),
-        cmocka_unit_test(test_stale_plans),
+        cmocka_unit_test(test_stale_plans),  cmocka_unit_test(test_no_batch),
+        cmocka_unit_test(test_wide_op),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

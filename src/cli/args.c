@@ -351,6 +351,10 @@ static int parse_operand(const cli_command_t *command, const char *word, cli_arg
         cli_error("%s takes one %s; \"%s\" is one too many", command->name, command->operand, word);
         return CLI_USAGE;
     }
+    if (word[0] == '\0') {
+        cli_error("%s needs a %s that is not empty", command->name, command->operand);
+        return CLI_USAGE;
+    }
     args->operand = word;
     return CLI_DONE;
 }
@@ -394,14 +398,18 @@ void cli_args_fini(cli_args_t *args)
 
 /* ---- help --------------------------------------------------------------------------------- */
 
-static void print_default(const option_t *option, const cli_args_t *args)
+static void print_default(const cli_command_t *command, const option_t *option,
+                          const cli_args_t *args)
 {
     const void *value = (const char *)args + option->value;
     if (option->kind == CHOICE) {
         (void)fputs(" (", stdout);
         for (int i = 0; option->list[i] != NULL; i++)
             (void)printf("%s%s", i > 0 ? ", " : "", option->list[i]);
-        (void)printf("; default %s)", option->list[*(const int64_t *)value]);
+        if (command->bit == CLI_SIMULATE)
+            (void)fputs("; default: as the plan says)", stdout);
+        else
+            (void)printf("; default %s)", option->list[*(const int64_t *)value]);
     } else if (option->kind == REAL) {
         (void)printf(" (default %g)", *(const double *)value);
     } else if (option->kind == INTEGER && strcmp(option->name, "threads") == 0) {
@@ -426,7 +434,7 @@ void cli_options_help(const cli_command_t *command)
                        option->argument != NULL ? " " : "",
                        option->argument != NULL ? option->argument : "");
         (void)printf("  %-25s %s", left, option->help);
-        print_default(option, &args);
+        print_default(command, option, &args);
         (void)printf("\n");
     }
 }

@@ -131,8 +131,8 @@ int cli_search_verdict(const cli_search_t *search);
 
 /* Writes the plan file of a search. */
 int cli_plan_write(const cli_args_t *args, const cli_search_t *search);
-/* Whether a file could be written there: fails before the search rather than after it. */
-int cli_check_output(const char *path);
+/* Whether --output and --trace could be written: fails before the search rather than after it. */
+int cli_check_outputs(const cli_args_t *args);
 /* Writes the trace of the last run of `sim`. */
 int cli_trace_write(const esp_sim_t *sim, const char *path);
 

@@ -24,8 +24,9 @@ static void print_usage(FILE *stream)
 
 static void print_help(const cli_command_t *command)
 {
-    (void)printf("usage: espalier %s %s [OPTION...]\n\n%s\n\noptions:\n", command->name,
-                 command->operand, command->about);
+    (void)printf(
+        "usage: espalier %s %s%s [OPTION...]\n\n%s\n\noptions:\n", command->name, command->operand,
+        (command->bit & (CLI_PLAN | CLI_COMPARE)) != 0 ? " -c CLUSTER" : "", command->about);
     cli_options_help(command);
     (void)printf("\nexample:\n  %s\n", command->example);
 }

@@ -3,24 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- files -------------------------------------------------------------------------------- */
-
-int cli_check_output(const char *path)
-{
-    struct stat info;
-    const char *slash = path != NULL ? strrchr(path, '/') : NULL;
-    if (slash == NULL || slash == path)
-        return CLI_DONE;
-    char *directory = strndup(path, (size_t)(slash - path));
-    bool there = directory != NULL && stat(directory, &info) == 0 && S_ISDIR(info.st_mode);
-    free(directory);
-    if (there)
-        return CLI_DONE;
-    cli_error("%s: cannot be written: its directory does not exist", path);
-    return CLI_BAD_INPUT;
-}
 
 int cli_trace_write(const esp_sim_t *sim, const char *path)
 {
@@ -83,9 +67,7 @@ static int finish(const cli_args_t *args, const cli_search_t *search)
 static int run(const cli_args_t *args)
 {
     cli_search_t search;
-    int result = cli_check_output(args->output);
-    if (result == CLI_DONE)
-        result = cli_check_output(args->trace);
+    int result = cli_check_outputs(args);
     if (result != CLI_DONE)
         return result;
     result = cli_search_run(args, &search);

@@ -61,11 +61,12 @@ static esp_status_t load(const cli_args_t *args, run_t *run, esp_diag_t *diag)
     return status;
 }
 
-/* As the search settled the plan: its memory is packed by the timeline of the plan's own links. */
+/* As the search settled the plan: its memory is packed by the timeline that the plan predicts. */
 static esp_status_t lower(run_t *run, esp_diag_t *diag)
 {
     esp_sim_opts_t opts = esp_sim_opts_default();
     opts.links = run->plan->links;
+    opts.barrier = run->plan->barrier;
     opts.timeline = 1;
     esp_status_t status =
         esp_cost_create(run->step, run->cluster, run->plan->precision, NULL, &run->cost, diag);
@@ -86,7 +87,7 @@ static esp_status_t simulate(const cli_args_t *args, run_t *run, esp_diag_t *dia
     run->opts = esp_sim_opts_default();
     run->opts.timeline = 1;
     run->opts.links = args->links_given ? (esp_link_mode_t)args->links : run->plan->links;
-    run->opts.barrier = args->barrier;
+    run->opts.barrier = args->barrier || run->plan->barrier;
     esp_status_t status = esp_sim_create(NULL, &run->sim);
     if (status == ESP_OK)
         status = lower(run, diag);
@@ -132,7 +133,7 @@ static int run_plan(const cli_args_t *args, run_t *run)
 static int run_command(const cli_args_t *args)
 {
     run_t run = {0};
-    int result = cli_check_output(args->trace);
+    int result = cli_check_outputs(args);
     if (result == CLI_DONE)
         result = run_plan(args, &run);
     run_fini(&run);
@@ -144,9 +145,9 @@ const cli_command_t cli_simulate = {
     .bit = CLI_SIMULATE,
     .operand = "PLAN",
     .help = "the predicted timeline of a plan",
-    .about = "Reads a plan file, checks that its model and cluster are still the ones that were\n"
-             "planned for, lowers and simulates it. --trace writes every task and transfer of one\n"
-             "step for Perfetto (ui.perfetto.dev) or chrome://tracing.",
+    .about = "Reads a plan file, checks that its model is still the one that was planned for (the\n"
+             "cluster is in the plan), lowers and simulates it. --trace writes every task and\n"
+             "transfer of one step for Perfetto (ui.perfetto.dev) or chrome://tracing.",
     .example = "espalier simulate plan.json --trace trace.json",
     .run = run_command,
 };
