@@ -39,6 +39,8 @@ void esp_i_im_track_file_dims(const esp_i_import_t *im, const esp_i_value_t *v, 
 static esp_i_track_t locate(int32_t rank, const int64_t *dims, int64_t batch, int64_t inner)
 {
     int64_t stride = 1;
+    if (inner == 0) /* an empty tensor */
+        return nowhere;
     for (int32_t d = rank - 1; d >= 0; stride *= dims[d], d--) {
         if (dims[d] == 0)
             return nowhere;
