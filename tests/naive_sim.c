@@ -368,6 +368,39 @@ static naive_t begin(const esp_deployment_t *d, const esp_sim_opts_t *opts)
     return s;
 }
 
+/* Time that one step takes of a link, or (link < 0) of one stream of a class. */
+static double step_use(const naive_t *s, int32_t link, int32_t class_, bool collective)
+{
+    const esp_deployment_t *d = s->d;
+    double use = 0;
+    for (int32_t t = 0; t < d->n_tasks; ++t) {
+        int32_t comm = d->task_comm[t];
+        if (comm < 0 && link < 0 && !collective && d->task_class[t] == class_)
+            use += (double)s->ns[t];
+        for (int32_t i = comm < 0 ? 0 : d->comm_class_offset[comm];
+             comm >= 0 && link < 0 && collective && i < d->comm_class_offset[comm + 1]; ++i)
+            if (d->comm_collective[comm] && d->comm_class[i] == class_)
+                use += (double)s->ns[t];
+        for (int32_t i = 0; comm >= 0 && link >= 0 && i < d->comm_pattern[comm]->n_links; ++i)
+            if (d->comm_pattern[comm]->link[i] == link)
+                use += s->opts.links == ESP_LINK_EXCLUSIVE
+                           ? (double)s->ns[t]
+                           : (double)d->comm_bytes[comm] * d->comm_pattern[comm]->load[i] /
+                                 d->cluster->link_bytes_per_s[link] * 1e9;
+    }
+    return use;
+}
+
+static int64_t least_period(const naive_t *s)
+{
+    double most = 0;
+    for (int32_t c = 0; c < s->d->n_classes; ++c)
+        most = fmax(most, fmax(step_use(s, -1, c, false), step_use(s, -1, c, true)));
+    for (int32_t link = 0; link < s->d->cluster->n_links && !s->opts.task_ns; ++link)
+        most = fmax(most, step_use(s, link, -1, false));
+    return (int64_t)most;
+}
+
 static naive_result_t finish(const naive_t *s)
 {
     size_t n = (size_t)s->d->n_tasks + 1;
@@ -386,7 +419,9 @@ static naive_result_t finish(const naive_t *s)
         r.end_ns[t] = find(s, t, s->steps - 1)->end - first;
     }
     r.makespan_ns = end[0];
-    r.step_time_ns = end[s->steps - 1] - (s->steps > 1 ? end[s->steps - 2] : 0);
+    r.step_time_ns = end[s->steps - 1];
+    if (s->steps > 1)
+        r.step_time_ns = esp_i_max_i64(r.step_time_ns - end[s->steps - 2], least_period(s));
     return r;
 }
 

@@ -47,9 +47,10 @@ ESP_PUBLIC esp_sim_opts_t esp_sim_opts_default(void);
 
 /* Arrays belong to the simulator and live until its next run. */
 typedef struct esp_sim_result {
-    int64_t step_time_ns;            /* steady-state period */
-    int64_t makespan_ns;             /* of the first step */
-    int64_t events;                  /* completed tasks */
+    int64_t step_time_ns; /* end of the last step - end of the one before, and not less than the
+                             busiest stream or link needs for one step; barrier: the makespan */
+    int64_t makespan_ns;  /* of the first step */
+    int64_t events;       /* completed tasks */
     const int64_t *class_busy_ns;    /* compute stream, of one step */
     const int64_t *class_peak_bytes; /* live peak per device of the class: resident + transient */
     const int64_t *class_peak_role_bytes; /* timeline only: [class][esp_role_t] at the peak */

@@ -435,9 +435,11 @@ esp_status_t esp_sim_run(esp_sim_t *sim, const esp_deployment_t *deployment,
         return fail_deadlock(sim, diag);
     if (sim->opts.timeline)
         rebase_timeline(sim);
+    int64_t step_ns = sim->step_end[sim->last];
+    if (sim->last > 0)
+        step_ns = esp_i_max_i64(step_ns - sim->step_end[sim->last - 1], esp_i_least_period(sim));
     *result_out = (esp_sim_result_t){
-        .step_time_ns =
-            sim->step_end[sim->last] - (sim->last > 0 ? sim->step_end[sim->last - 1] : 0),
+        .step_time_ns = step_ns,
         .makespan_ns = sim->step_end[0],
         .events = sim->events,
         .class_busy_ns = sim->busy_ns,

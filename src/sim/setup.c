@@ -48,6 +48,7 @@ static bool reserve_rest(esp_sim_t *sim)
     return RESERVE(hold, d->n_buffers) && RESERVE(scratch, d->n_tasks) &&
            RESERVE(mesh_total, d->n_meshes) && RESERVE(live, classes) && RESERVE(peak, classes) &&
            RESERVE(busy_ns, classes) && RESERVE(owed_ns, classes) &&
+           RESERVE(collective_ns, classes) && RESERVE(link_busy_ns, links) &&
            (fair || RESERVE(link_free, links)) &&
            (!fair ||
             (RESERVE(flow, (int64_t)d->n_comms * sim->steps) && RESERVE(bundle, d->n_comms) &&
@@ -234,14 +235,14 @@ void esp_sim_destroy(esp_sim_t *sim)
         return;
     esp_allocator_t alloc = sim->alloc;
     void *const arrays[] = {
-        sim->pending,     sim->edge,         sim->edge_end,  sim->cross_offset, sim->cross_end,
-        sim->cross_after, sim->mark,         sim->first,     sim->run,          sim->stream,
-        sim->stream_task, sim->dirty,        sim->fifo_next, sim->heap,         sim->ready,
-        sim->owed_ns,     sim->link_free,    sim->flow,      sim->bundle,       sim->comm_bundle,
-        sim->active,      sim->pattern_slot, sim->weight,    sim->link_flows,   sim->link_slot,
-        sim->meet,        sim->use,          sim->hold,      sim->scratch,      sim->mesh_total,
-        sim->live,        sim->peak,         sim->live_role, sim->peak_role,    sim->busy_ns,
-        sim->start_ns,    sim->end_ns,
+        sim->pending,       sim->edge,         sim->edge_end,  sim->cross_offset, sim->cross_end,
+        sim->cross_after,   sim->mark,         sim->first,     sim->run,          sim->stream,
+        sim->stream_task,   sim->dirty,        sim->fifo_next, sim->heap,         sim->ready,
+        sim->collective_ns, sim->link_busy_ns, sim->owed_ns,   sim->link_free,    sim->flow,
+        sim->bundle,        sim->comm_bundle,  sim->active,    sim->pattern_slot, sim->weight,
+        sim->link_flows,    sim->link_slot,    sim->meet,      sim->use,          sim->hold,
+        sim->scratch,       sim->mesh_total,   sim->live,      sim->peak,         sim->live_role,
+        sim->peak_role,     sim->busy_ns,      sim->start_ns,  sim->end_ns,
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i)
         esp_i_free(&alloc, arrays[i]);

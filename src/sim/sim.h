@@ -147,7 +147,9 @@ struct esp_sim {
     int64_t *live, *peak; /* per class: transient bytes; resident and transient */
     int64_t *live_role, *peak_role; /* timeline: [class][role] */
 
-    int64_t *busy_ns; /* per class */
+    int64_t *busy_ns;       /* per class */
+    int64_t *collective_ns; /* per class: of one step */
+    double *link_busy_ns;   /* per link: of one step */
     int64_t *start_ns, *end_ns;
     bool has_timeline; /* the last run kept one */
 
@@ -156,7 +158,8 @@ struct esp_sim {
         int32_t pending, cross_offset, cross_after, cross_end, edge, edge_end, mark, first, run,
             stream, stream_task, dirty, fifo_next, heap, ready, owed_ns, link_free, flow, bundle,
             comm_bundle, active, pattern_slot, weight, link_flows, link_slot, meet, use, hold,
-            scratch, mesh_total, live, peak, live_role, peak_role, busy_ns, start_ns, end_ns;
+            scratch, mesh_total, live, peak, live_role, peak_role, busy_ns, collective_ns,
+            link_busy_ns, start_ns, end_ns;
     } capacity;
 };
 
@@ -169,6 +172,8 @@ esp_status_t esp_i_sim_setup(esp_sim_t *sim, const esp_deployment_t *d, const es
 void esp_i_edges_fill(esp_sim_t *sim);
 /* Stretches of compute streams that are one event. */
 void esp_i_runs_fill(esp_sim_t *sim);
+/* period.c: what the busiest stream or link allows, after a run. O(tasks + links of movements). */
+int64_t esp_i_least_period(esp_sim_t *sim);
 
 /* ---- events (run.c) ---------------------------------------------------------------------- */
 
