@@ -224,6 +224,8 @@ static void same_model(esp_i_wire_t body, const Onnx__ModelProto *theirs)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+/* Files of other names are what fuzzing made: no valid models, which the two readers may mend
+ * differently. */
 static void compare_directory(const char *path, int32_t *count)
 {
     DIR *directory = opendir(path);
