@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .ONESHELL:
 .DEFAULT_GOAL := all
 
-.PHONY: all demo check check-full bench results fuzz coverage tidy format install clean
+.PHONY: all demo check check-build check-full bench results fuzz coverage tidy format install clean
 
 all: ## build/espalier and build/libespalier.so
 	@tools/install_deps build
@@ -20,11 +20,13 @@ demo: all ## plan one model for one small cluster
 	    -o build/plan.json
 	build/espalier simulate build/plan.json --trace build/trace.json --quiet
 
-check: ## sanitized debug build, every test, the layer, licence and format rules
+check: check-build ## sanitized debug build, every test, the layer, licence, symbol and format rules
+	ctest --preset dev -j $(JOBS)
+
+check-build:
 	@tools/install_deps check
 	cmake --preset dev >/dev/null
 	cmake --build --preset dev -j $(JOBS)
-	ctest --preset dev -j $(JOBS)
 
 check-full: check ## and optimised, thread-sanitized, static analysis, short fuzzing
 	@tools/install_deps full
