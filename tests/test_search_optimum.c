@@ -67,8 +67,9 @@ static int64_t found(const bench_t *bench, int32_t max_groups, int32_t evaluatio
 }
 
 /*
- * The graph and the cluster become the function's. With a third of the evaluations that all points
- * would take, the best may be missed, but not by much.
+ * The graph and the cluster become the function's. What a search takes in the end is the best once
+ * packed, and of two that differ by less than packing costs that may be the second. With a third of
+ * the evaluations that all points would take, the best may be missed, but not by much.
  */
 static void check(esp_graph_t *graph, esp_cluster_t *cluster, int32_t max_groups)
 {
@@ -79,7 +80,7 @@ static void check(esp_graph_t *graph, esp_cluster_t *cluster, int32_t max_groups
     prober_init(&prober, &bench, max_groups);
     int32_t n = brute_force(&prober, &least_ns);
     int64_t all_ns = found(&bench, max_groups, n), some_ns = found(&bench, max_groups, n / 3);
-    if (all_ns > least_ns || (double)some_ns > 1.02 * (double)least_ns)
+    if ((double)all_ns > 1.001 * (double)least_ns || (double)some_ns > 1.02 * (double)least_ns)
         fail_msg("%s on %s: the best of %d points takes %lld ns; found %lld, with a third %lld",
                  graph->name, cluster->name, n, (long long)least_ns, (long long)all_ns,
                  (long long)some_ns);
