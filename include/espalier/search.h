@@ -122,9 +122,10 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_search(const esp_cost_t *cost,
 ESP_PUBLIC void esp_search_result_destroy(esp_search_result_t *result);
 
 /*
- * A bound that every deployment obeys: the larger of the total work over the total speed (a
- * fractional relaxation over devices, solved in its dual) and the longest path with every op as
- * fast as it can be. Errors: ESP_ERR_NOMEM. O(iterations * ops * device types).
+ * A bound that every deployment obeys: the least over the number of micro-batches of the larger of
+ * the total work and launches over the total speed (a fractional relaxation over devices, solved in
+ * its dual), and the longest path with every op as fast as it can be. Errors: ESP_ERR_NOMEM.
+ * O(iterations * ops * device types + divisors of the batch * ops).
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_lower_bound(const esp_cost_t *cost,
                                                       const esp_allocator_t *alloc,
