@@ -133,6 +133,24 @@ int64_t prober_time(prober_t *prober, const esp_strategy_t *strategy, bool check
     return result.step_time_ns;
 }
 
+int64_t prober_packed_time(prober_t *prober, const esp_strategy_t *strategy)
+{
+    esp_lowerer_t *lowerer = prober->bench->lowerer;
+    const esp_deployment_t *deployment;
+    esp_sim_result_t result;
+    esp_sim_opts_t opts = esp_sim_opts_default();
+    esp_diag_t *diag = &prober->diag;
+    opts.links = prober->links;
+    opts.timeline = 1;
+    test_assert_ok(esp_lower(lowerer, strategy, &deployment, diag), diag);
+    test_assert_ok(esp_sim_run(prober->sim, deployment, &opts, &result, diag), diag);
+    test_assert_ok(esp_deployment_pack_timed(lowerer, result.start_ns, result.end_ns,
+                                             result.step_time_ns, diag),
+                   diag);
+    test_assert_ok(esp_sim_run(prober->sim, deployment, &opts, &result, diag), diag);
+    return result.step_time_ns;
+}
+
 bool prober_micro_allowed(const prober_t *prober, int32_t micro)
 {
     return micro == 1 || (prober->bench->graph->batch % micro == 0 &&

@@ -38,6 +38,8 @@ void prober_fill(prober_t *prober, int32_t action);
 esp_strategy_t prober_strategy(prober_t *prober, int32_t micro, int64_t bucket, int32_t sync_bn);
 /* Lowers and simulates; `check`: also by the rules of the deployment. The step time. */
 int64_t prober_time(prober_t *prober, const esp_strategy_t *strategy, bool check);
+/* The same once arenas are packed, as a plan is judged: memory that is used again adds waits. */
+int64_t prober_packed_time(prober_t *prober, const esp_strategy_t *strategy);
 /* Whether so many micro-batches are exact and divide the batch. */
 bool prober_micro_allowed(const prober_t *prober, int32_t micro);
 

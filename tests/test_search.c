@@ -97,8 +97,8 @@ static void check_repeats(esp_graph_t *graph, esp_cluster_t *cluster, int32_t ev
 static void test_repeats(void **state)
 {
     (void)state;
-    check_repeats(deploy_graph(3, 8), cluster_mixed(), 160);
-    check_repeats(deploy_graph(1, 8), cluster_three(), 100);
+    check_repeats(deploy_graph(3, 8), cluster_mixed(), 100);
+    check_repeats(deploy_graph(1, 8), cluster_three(), 60);
 }
 
 /* The space is enumerated. */

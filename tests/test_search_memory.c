@@ -194,7 +194,7 @@ static void test_growing_memory(void **state)
     (void)state;
     int64_t whole = peak_with(deploy_graph(3, 16), 2, ESP_SYNC_ALLREDUCE, 1), last_ns = INT64_MAX;
     int32_t fits = 0;
-    for (int64_t memory = whole / 4; memory <= whole * 5 / 4; memory += whole / 16) {
+    for (int64_t memory = whole / 4; memory <= whole * 5 / 4; memory += whole / 9) {
         bench_t bench;
         bench_init(&bench, deploy_graph(3, 16), cluster_with(2, memory));
         esp_search_result_t *r = search(&bench, 60);
