@@ -44,7 +44,9 @@ void esp_i_report_si(double value, const char *unit, char out[32])
 void esp_i_report_percent(double share, char out[32])
 {
     double percent = 100 * share;
-    if (!(percent >= 0.005))
+    if (percent > 0 && percent < 0.005)
+        (void)snprintf(out, 32, "<0.01 %%"); /* "0 %" is nothing */
+    else if (!(percent >= 0.005))
         (void)snprintf(out, 32, "0 %%");
     else if (percent >= 99.95 && percent < 100)
         (void)snprintf(out, 32, "99.9 %%"); /* "100 %" is all of it */

@@ -109,10 +109,10 @@ static void put_row(const char *name, const int32_t ops[ESP_I_PHASES],
 static void put_ops(const esp_i_model_facts_t *facts, const esp_allocator_t *alloc,
                     esp_i_text_t *text)
 {
-    static const esp_i_column_t columns[] = {{"ops", ESP_I_LEFT},       {"forward", ESP_I_RIGHT},
-                                             {"backward", ESP_I_RIGHT}, {"update", ESP_I_RIGHT},
-                                             {"forward", ESP_I_RIGHT},  {"step", ESP_I_RIGHT},
-                                             {"share", ESP_I_RIGHT}};
+    static const esp_i_column_t columns[] = {
+        {"ops", ESP_I_LEFT},     {"forward", ESP_I_RIGHT},       {"backward", ESP_I_RIGHT},
+        {"update", ESP_I_RIGHT}, {"forward FLOPs", ESP_I_RIGHT}, {"step FLOPs", ESP_I_RIGHT},
+        {"share", ESP_I_RIGHT}};
     int32_t order[ESP_KIND_COUNT], n = sort_kinds(facts, order);
     double total = facts->phase_flop[0] + facts->phase_flop[1] + facts->phase_flop[2];
     esp_i_table_t table;
