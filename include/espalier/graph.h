@@ -153,31 +153,40 @@ typedef struct esp_window {
 
 /* Attributes; which member is meant follows from the kind. All values are of the *global* op. */
 typedef union esp_attr {
-    struct { /* CONTRACT: label of each axis, > 0 ('a' will do); 0 ends a list: that is the rank of
-                y. Every label is in two or three of a, b, y, or in one of a, b and then summed; in
-                one list it is once. Extents of equal labels are equal. */
+    /*
+     * CONTRACT: label of each axis, > 0 ('a' will do); 0 ends a list: that is the rank of y. Every
+     * label is in two or three of a, b, y, or in one of a, b and then summed; in one list it is
+     * once. Extents of equal labels are equal.
+     */
+    struct {
         int8_t a[ESP_MAX_RANK], b[ESP_MAX_RANK], y[ESP_MAX_RANK];
     } contract;
-    struct { /* CONV, CONV_DX, CONV_DW */
+    /* CONV, CONV_DX, CONV_DW: axes are samples, channels, then the spatial ones. */
+    struct {
         esp_window_t window;
         int64_t groups;
         int64_t target[ESP_MAX_SPATIAL]; /* CONV_DX: spatial extents of dx */
     } conv;
-    struct { /* POOL, POOL_GRAD */
+    /* POOL, POOL_GRAD: of the same axes. */
+    struct {
         esp_window_t window;
-        int32_t is_max, count_padding;
+        int32_t is_max;                  /* 0: average */
+        int32_t count_padding;           /* average: pads count in the number that is divided by */
         int64_t target[ESP_MAX_SPATIAL]; /* POOL_GRAD of average: spatial extents of dx */
     } pool;
+    /* ELTWISE: alpha and beta where espalier/eltwise.def mentions them. Inputs broadcast. */
     struct {
         esp_eltwise_t code;
         double alpha, beta;
     } eltwise;
+    /* REDUCE */
     struct {
         esp_reduce_t code;
         uint32_t axes; /* bit per axis of x */
         int32_t keep;  /* reduced axes stay with extent 1 */
     } reduce;
-    struct { /* RESHAPE, EXPAND, FILL, RANGE, RANDOM: the shape of y */
+    /* RESHAPE, EXPAND, FILL, RANGE, RANDOM: the shape of y, and what fills it. */
+    struct {
         int32_t rank;
         int64_t dims[ESP_MAX_RANK];
         esp_dtype_t dtype;  /* FILL, RANGE, RANDOM */
@@ -187,47 +196,59 @@ typedef union esp_attr {
         esp_random_t law;
         int64_t stream; /* RANDOM: the Philox stream: the op id in the model graph */
     } shape;
+    /* TRANSPOSE: axis i of y is axis perm[i] of x. */
     struct {
-        int32_t perm[ESP_MAX_RANK]; /* axis i of y is axis perm[i] of x */
+        int32_t perm[ESP_MAX_RANK];
     } transpose;
-    struct { /* y has extent `count` per axis */
+    /* SLICE: along each axis, element i of y is element start + i * step of x, i < count. */
+    struct {
         int64_t start[ESP_MAX_RANK], step[ESP_MAX_RANK], count[ESP_MAX_RANK];
     } slice;
+    /* PAD: how many elements of `value` come before (lo), after (hi) and between those of x, along
+     * each axis. */
     struct {
         int64_t lo[ESP_MAX_RANK], hi[ESP_MAX_RANK], between[ESP_MAX_RANK]; /* >= 0 */
         double value;
     } pad;
-    struct { /* CONCAT, GATHER, SCATTER_ADD, SOFTMAX, SOFTMAX_GRAD */
+    /* CONCAT, GATHER, SCATTER_ADD, SOFTMAX, SOFTMAX_GRAD: the axis along which. */
+    struct {
         int32_t axis;
         int32_t log;    /* SOFTMAX, SOFTMAX_GRAD: of the logarithm */
         int64_t extent; /* SCATTER_ADD: of dx along the axis */
     } axis;
+    /* CAST: the dtype of y. */
     struct {
         esp_dtype_t dtype;
     } cast;
+    /* DROPOUT: the probability that an element is dropped, and the Philox stream of the mask. */
     struct {
         double p;
         int64_t stream;
     } dropout;
+    /* LAYERNORM, BN_* and their gradients; epsilon is added to the variance. */
     struct {
         double epsilon;
         int32_t axis;  /* LAYERNORM: first normalised axis */
         int32_t rms;   /* LAYERNORM: no mean, no beta */
         int64_t count; /* BN_*: elements per channel of the whole batch: n * spatial */
     } norm;
+    /* XENT, XENT_GRAD */
     struct {
         int64_t ignore; /* label that is left out; INT64_MIN: none */
         double smoothing;
     } xent;
+    /* UPDATE: what the rule uses; STATISTIC: momentum is the weight of g. */
     struct {
         esp_optimizer_t optimizer;
-        double rate, momentum, beta1, beta2, epsilon,
-            decay; /* STATISTIC: momentum is the weight of g */
+        double rate, momentum, beta1, beta2, epsilon, decay;
     } update;
-    struct { /* ATTENTION, ATTENTION_GRAD: label of each axis, as in CONTRACT. The last label of
-                the scores s is the key; the query is in q, y and s, the key in k, v and s; all
-                other labels of s are in q, k, v and y. One more label is in q and k (summed), one
-                in v and y. The mask broadcasts to s. */
+    /*
+     * ATTENTION, ATTENTION_GRAD: label of each axis, as in CONTRACT. The last label of the scores s
+     * is the key; the query is in q, y and s, the key in k, v and s; all other labels of s are in
+     * q, k, v and y. One more label is in q and k (summed), one in v and y. The mask broadcasts to
+     * s.
+     */
+    struct {
         int8_t q[ESP_MAX_RANK], k[ESP_MAX_RANK], v[ESP_MAX_RANK], y[ESP_MAX_RANK], s[ESP_MAX_RANK];
         double scale;   /* of q k */
         double fill;    /* boolean mask: the score where it hides */
@@ -236,7 +257,8 @@ typedef union esp_attr {
         double p;       /* dropout of the weights; 0: none */
         int64_t stream; /* of the dropout; elements count as in s */
     } attention;
-    struct {                         /* LSTM, GRU, RNN and their gradients */
+    /* LSTM, GRU, RNN and their gradients */
+    struct {
         int32_t reverse;             /* from the last element of the sequence to the first */
         int32_t linear_before_reset; /* GRU: the reset gate acts on R h + b, not on h */
         int32_t relu;                /* RNN: relu instead of tanh */
@@ -254,10 +276,16 @@ typedef struct esp_view {
 
 /*
  * How one operand of an op relates to one of the op's factors (TAG's batch flag made exact).
- * inputs:  CARRY (split with the factor), ABSENT (needed whole), LOCAL (needs the addend of its own
- *          device; in sync mode BatchNorm the whole)
- * outputs: CARRY, SUM (each device computes an addend), ABSENT (independent: every device computes
- * it)
+ *
+ * Inputs:
+ * - CARRY: split with the factor;
+ * - ABSENT: needed whole;
+ * - LOCAL: needs the addend of its own device (in BatchNorm that is synchronised, the whole).
+ *
+ * Outputs:
+ * - CARRY: split with the factor;
+ * - SUM: each device computes an addend;
+ * - ABSENT: independent of the factor, every device computes it.
  */
 typedef enum esp_bind { ESP_BIND_ABSENT, ESP_BIND_CARRY, ESP_BIND_SUM, ESP_BIND_LOCAL } esp_bind_t;
 typedef struct esp_binding {
@@ -350,7 +378,10 @@ typedef struct esp_graph {
     const esp_op_id_t *update;
 } esp_graph_t;
 
-/* Efficiency families of the roofline (cost). */
+/*
+ * Efficiency families of the roofline: ops whose distance from the peak is alike (docs/cost.md).
+ * Ops of the family FREE take no time: they only say something of a buffer.
+ */
 typedef enum esp_family {
     ESP_FAMILY_CONTRACT,
     ESP_FAMILY_CONV,
