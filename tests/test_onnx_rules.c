@@ -243,7 +243,6 @@ static const node_case_t cases[] = {
     {"ReduceLogSumExp", 13, "axes=[1] keepdims=0", {"f 2 3"}, 1, "2", "2.32605 2.01682"},
     {"ReduceMax", 13, "axes=[-1]", {"f 2 3"}, 1, "2 1", "1.68294 1.876"},
     {"ReduceProd", 13, "", {"f 2 2"}, 1, "1 1", "4.36487"},
-    {"ScatterND", 13, "", {"F 4:1 2 3 4", "I 2 1:3 1", "F 2:9 8"}, 1, "4", "1 8 3 9"},
     {"CumSum",
      14,
      "exclusive=1 reverse=1",
