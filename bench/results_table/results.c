@@ -44,8 +44,8 @@ static const cluster_t clusters[] = {
     {"cloud", "4 A100 + 4 T4, 25 Gbit/s", 1},
     {"lab", "3090 + 2080 Ti + 1080 Ti, 1 Gbit/s", 1},
     {"a100x8", "8 A100, NVSwitch", 0},
-    {"h100x64", "64 H100, fat tree", 0},
     {"cpu4", "4 CPU nodes", 0},
+    {"h100x64", "64 H100, fat tree", 0},
 };
 enum { N_CLUSTERS = sizeof clusters / sizeof *clusters };
 
@@ -237,7 +237,8 @@ static int write_document(const char *path, const row_t *rows, int n, const job_
     return tally.worse > 0;
 }
 
-static int run_all(job_t *job, row_t *rows, int middle, int *n_out)
+/* The document is written anew after every row: a run that is stopped leaves what it has. */
+static int run_all(job_t *job, row_t *rows, int middle, const char *out, int *n_out)
 {
     char text[1024];
     for (int c = 0; c < N_CLUSTERS; c++)
@@ -258,6 +259,7 @@ static int run_all(job_t *job, row_t *rows, int middle, int *n_out)
                         row->feasible ? row->best_ms : -1.0,
                         row->baseline_feasible ? row->baseline_ms : -1.0, row->evaluations,
                         row->search_s);
+                (void)write_document(out, rows, *n_out, job);
             }
     return 0;
 }
@@ -284,7 +286,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (run_all(&job, rows, middle, &n))
+    if (run_all(&job, rows, middle, out, &n))
         return 1;
     return write_document(out, rows, n, &job);
 }
