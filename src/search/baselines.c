@@ -269,8 +269,7 @@ static esp_status_t try_model_parallel(context_t *c)
 esp_status_t esp_i_baselines(esp_i_evaluator_t *e, esp_search_result_t *result, int32_t *starts,
                              int32_t *n_starts, esp_diag_t *diag)
 {
-    context_t c = {.e = e, .result = result, .diag = diag};
-    c.starts = starts;
+    context_t c = {.e = e, .result = result, .starts = starts, .diag = diag};
     c.point = esp_i_alloc_array(&e->alloc, e->n_choices, sizeof *c.point);
     if (!c.point)
         return esp_i_nomem(diag);
