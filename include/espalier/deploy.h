@@ -144,7 +144,7 @@ typedef struct esp_deployment {
      * on each class that takes part, parallel to comm_class. */
     const int64_t *task_scratch_offset, *comm_scratch_offset;
 
-    /* tasks; ids are a topological order */
+    /* tasks; ids are a topological order until packing, whose extra edges follow `order` only */
     int32_t n_tasks;
     const uint8_t *task_kind;  /* esp_task_kind_t */
     const uint8_t *task_mode;  /* COMPUTE: esp_mode_t that was carried out: BATCH with a factor,

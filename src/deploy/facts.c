@@ -141,8 +141,7 @@ static void stages_find(const esp_graph_t *g, esp_i_facts_t *f, taint_t *taint)
 
 /*
  * What an op that runs once reads runs once too. Such an ancestor depends on inputs alone; if the
- * body reads it as well it is lowered in both places, which `once` records (bit 1 of op_stage's
- * twin).
+ * body reads it as well it is lowered in both places, which `op_once` of the facts records.
  */
 static void once_spread(const esp_graph_t *g, taint_t *taint)
 {

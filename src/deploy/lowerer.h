@@ -183,8 +183,6 @@ struct esp_lowerer {
 esp_status_t esp_i_facts_find(esp_lowerer_t *lw, esp_diag_t *diag);
 
 /* mesh.c */
-esp_status_t esp_i_mesh_intern(esp_lowerer_t *lw, int32_t n, const int32_t *device,
-                               const int64_t *units, int32_t *mesh_out);
 esp_status_t esp_i_mesh_prepare(esp_lowerer_t *lw,
                                 esp_diag_t *diag); /* strategy meshes and classes */
 /* Union of two local meshes (for partials); -1: no memory. */

@@ -67,8 +67,8 @@ static esp_status_t mesh_make(esp_lowerer_t *lw, int32_t n, const int32_t *devic
     return ESP_OK;
 }
 
-esp_status_t esp_i_mesh_intern(esp_lowerer_t *lw, int32_t n, const int32_t *device,
-                               const int64_t *units, int32_t *mesh_out)
+static esp_status_t mesh_intern(esp_lowerer_t *lw, int32_t n, const int32_t *device,
+                                const int64_t *units, int32_t *mesh_out)
 {
     ESP_TRY(mesh_table_grow(lw));
     uint64_t mask = (uint64_t)(lw->mesh_slot_count - 1);
@@ -116,7 +116,7 @@ static esp_status_t spec_intern(esp_lowerer_t *lw, const esp_mesh_spec_t *spec, 
             device[n] = spec->device[k];
             units[n++] = units[k];
         }
-    return esp_i_mesh_intern(lw, n, device, units, mesh_out) == ESP_OK ? ESP_OK : esp_i_nomem(diag);
+    return mesh_intern(lw, n, device, units, mesh_out) == ESP_OK ? ESP_OK : esp_i_nomem(diag);
 }
 
 /*
@@ -292,7 +292,7 @@ static esp_status_t everywhere_add(esp_lowerer_t *lw, const uint8_t *device_used
     lw->everywhere = ESP_NONE;
     if (n == 0)
         return ESP_OK;
-    ESP_TRY(esp_i_mesh_intern(lw, n, lw->device_scratch, lw->units_scratch, &mesh));
+    ESP_TRY(mesh_intern(lw, n, lw->device_scratch, lw->units_scratch, &mesh));
     return local_add(lw, mesh, &lw->everywhere);
 }
 
@@ -356,7 +356,7 @@ int32_t esp_i_mesh_union(esp_lowerer_t *lw, int32_t a, int32_t b)
         device[n++] = left ? x->device[i++] : y->device[j++];
     }
     int32_t mesh;
-    if (esp_i_mesh_intern(lw, n, device, units, &mesh) != ESP_OK)
+    if (mesh_intern(lw, n, device, units, &mesh) != ESP_OK)
         return ESP_NONE;
     int32_t before = lw->local.count, found;
     if (local_add(lw, mesh, &found) != ESP_OK ||

@@ -189,8 +189,7 @@ static void bases_strategy(const context_t *c, const int32_t *base_device, int32
 
 /* The point nearest to a device per base group: each op group on the device with most of its time.
  */
-static esp_status_t bases_start(context_t *c, const int32_t *base_device, const double *base_ns,
-                                int32_t micro)
+static esp_status_t bases_start(context_t *c, const int32_t *base_device, int32_t micro)
 {
     const esp_space_t *space = c->e->space;
     int32_t n_devices = space->cost->cluster->n_devices;
@@ -203,7 +202,8 @@ static esp_status_t bases_start(context_t *c, const int32_t *base_device, const 
         if (base == ESP_NONE || seen[base])
             continue;
         seen[base] = 1;
-        time[(int64_t)space->op_group[op] * n_devices + base_device[base]] += base_ns[base] + 1;
+        time[(int64_t)space->op_group[op] * n_devices + base_device[base]] +=
+            space->base_ns[base] + 1;
     }
     bool complete = fine;
     for (int32_t g = 0; complete && g < space->n_groups; g++) {
@@ -233,7 +233,7 @@ static esp_status_t try_bases(context_t *c, esp_baseline_t baseline, const int32
     return keep(c, baseline, &strategy, NULL, &outcome);
 }
 
-static esp_status_t try_pipeline(context_t *c, const double *base_ns, int32_t *base_device)
+static esp_status_t try_pipeline(context_t *c, int32_t *base_device)
 {
     esp_space_divide(c->e->space, base_device);
     int32_t best = 0;
@@ -246,7 +246,7 @@ static esp_status_t try_pipeline(context_t *c, const double *base_ns, int32_t *b
         if (after.step_time_ns != before.step_time_ns)
             best = micro;
     }
-    return bases_start(c, base_device, base_ns, best);
+    return bases_start(c, base_device, best);
 }
 
 static esp_status_t try_model_parallel(context_t *c)
@@ -259,9 +259,9 @@ static esp_status_t try_model_parallel(context_t *c)
     if (status == ESP_OK)
         status = try_bases(c, ESP_BASELINE_MP_METIS, base_device, 0);
     if (status == ESP_OK)
-        status = bases_start(c, base_device, space->base_ns, 0);
+        status = bases_start(c, base_device, 0);
     if (status == ESP_OK)
-        status = try_pipeline(c, space->base_ns, base_device);
+        status = try_pipeline(c, base_device);
     esp_i_free(&c->e->alloc, base_device);
     return status;
 }

@@ -11,13 +11,9 @@ extern const int32_t esp_i_micro_choice[ESP_I_MICRO_CHOICES];
 extern const int64_t esp_i_bucket_choice[ESP_I_BUCKET_CHOICES];
 
 /*
- * A point of the search: one action per op group, then the choices of the whole plan as indices
- * into the two tables above. Owned as one array of n_groups + 2 numbers, which is also the key of
- * the cache.
+ * A point of the search is an array of n_groups + 2 numbers: one action per op group, then the
+ * choices of the whole plan as indices into the two tables above. It is also the key of the cache.
  */
-typedef struct esp_i_point {
-    int32_t *choice;
-} esp_i_point_t;
 
 typedef struct esp_i_worker {
     esp_lowerer_t *lowerer;
