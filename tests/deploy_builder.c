@@ -459,10 +459,38 @@ static int32_t random_move(esp_i_rng_t *rng, deploy_t *deploy)
     return task;
 }
 
-static int32_t random_buffer(esp_i_rng_t *rng, deploy_t *deploy, int32_t owner)
+static bool takes_part(const deploy_t *deploy, int32_t task, int32_t class_)
 {
-    if (deploy->buffer_class.count > 0 && below(rng, 6) == 0)
-        return deploy_alias(deploy, below(rng, deploy->buffer_class.count));
+    int32_t comm = deploy->task_comm.data[task];
+    if (comm < 0)
+        return deploy->task_class.data[task] == class_;
+    for (int32_t i = deploy->comm_class_offset.data[comm];
+         i < deploy->comm_class_offset.data[comm + 1]; ++i)
+        if (deploy->comm_class.data[i] == class_)
+            return true;
+    return false;
+}
+
+/* A buffer on a class that takes part in the task, or ESP_NONE. */
+static int32_t random_known(esp_i_rng_t *rng, const deploy_t *deploy, int32_t task)
+{
+    int32_t n = deploy->buffer_class.count, first = n > 0 ? below(rng, n) : 0;
+    for (int32_t i = 0; i < n; ++i) {
+        int32_t b = (first + i) % n;
+        if (takes_part(deploy, task, deploy->buffer_class.data[b]))
+            return b;
+    }
+    return ESP_NONE;
+}
+
+static int32_t random_result(esp_i_rng_t *rng, deploy_t *deploy, int32_t task)
+{
+    int32_t root = below(rng, 6) == 0 ? random_known(rng, deploy, task) : ESP_NONE;
+    if (root != ESP_NONE)
+        return deploy_alias(deploy, root);
+    int32_t owner = below(rng, deploy->d.n_classes);
+    while (!takes_part(deploy, task, owner))
+        owner = (owner + 1) % deploy->d.n_classes;
     return deploy_buffer(deploy, owner, 1 + below(rng, 1000), below(rng, 10) == 0,
                          ESP_ROLE_ACTIVATION);
 }
@@ -471,17 +499,18 @@ deploy_t *deploy_random(esp_i_rng_t *rng, const esp_cluster_t *cluster, int32_t 
 {
     deploy_t *deploy = deploy_new(cluster, 1 + below(rng, cluster->n_devices));
     for (int32_t t = 0; t < n_tasks; ++t) {
-        int32_t owner = below(rng, deploy->d.n_classes);
         if (deploy->d.n_classes > 1 && below(rng, 3) == 0)
             (void)random_move(rng, deploy);
         else
-            (void)deploy_compute(deploy, owner, below(rng, 8) ? below(rng, 1000000) : 0);
+            (void)deploy_compute(deploy, below(rng, deploy->d.n_classes),
+                                 below(rng, 8) ? below(rng, 1000000) : 0);
         if (deploy->task_comm.data[t] < 0 && below(rng, 3) == 0)
             deploy_set_workspace(deploy, t, below(rng, 500));
-        for (int32_t i = below(rng, 3); i > 0 && deploy->buffer_class.count > 0; --i)
-            deploy_read(deploy, t, below(rng, deploy->buffer_class.count));
+        for (int32_t i = below(rng, 3), b; i > 0; --i)
+            if ((b = random_known(rng, deploy, t)) != ESP_NONE)
+                deploy_read(deploy, t, b);
         for (int32_t i = below(rng, 3); i > 0; --i)
-            deploy_write(deploy, t, random_buffer(rng, deploy, owner));
+            deploy_write(deploy, t, random_result(rng, deploy, t));
         for (int32_t i = below(rng, 3); i > 0 && t > 0; --i)
             deploy_edge(deploy, below(rng, t), t);
         if (below(rng, 3) == 0)

@@ -121,15 +121,15 @@ void esp_i_edges_fill(esp_sim_t *sim)
 
 /*
  * Runs: tasks that follow each other on a compute stream and have nothing to do with others in
- * between. They are one event, except in the last step, where memory is counted. What begins a run
- * or goes on without one is where no edge tells; a task without duration begins one, as it makes a
+ * between. They are one event; record.c takes them apart again for the last step. What begins a run
+ * or goes on without one is where no edge tells; a task without duration is alone, as it makes a
  * round of its own.
  */
 void esp_i_runs_fill(esp_sim_t *sim)
 {
     const esp_deployment_t *d = sim->d;
-    const int32_t *second = sim->pending + d->n_tasks; /* what waits in the second step */
-    if (sim->opts.fifo || sim->steps < 2)
+    const int32_t *waits = sim->pending + (int64_t)sim->last * d->n_tasks;
+    if (sim->opts.fifo)
         return;
     for (int32_t k = 0; k < d->n_classes; ++k) {
         const esp_i_stream_t *stream = &sim->stream[k];
@@ -137,7 +137,7 @@ void esp_i_runs_fill(esp_sim_t *sim)
             int32_t t = sim->stream_task[i], next = sim->stream_task[i + 1];
             esp_i_run_t *run = &sim->run[i];
             *run = (esp_i_run_t){sim->ns[t], 1};
-            if (i + 1 == stream->end || second[next] > 0 || sim->ns[next] == 0 ||
+            if (i + 1 == stream->end || waits[next] > 0 || sim->ns[t] == 0 || sim->ns[next] == 0 ||
                 sim->edge_end[t] > d->successor_offset[t] ||
                 sim->cross_end[t] > sim->cross_offset[t])
                 continue;

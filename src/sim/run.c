@@ -86,11 +86,8 @@ static void complete(esp_sim_t *sim, int32_t task, int32_t step)
     int32_t comm = d->task_comm[task];
     sim->events++;
     sim->step_end[step] = sim->now;
-    if (step == sim->last) {
-        esp_i_memory_end(sim, task);
-        if (sim->opts.timeline)
-            sim->end_ns[task] = sim->now;
-    }
+    if (step == sim->last)
+        esp_i_record_end(sim, task);
     if (comm < 0) {
         sim->stream[d->task_class[task]].busy = false;
         touch(sim, d->task_class[task]);
@@ -113,19 +110,11 @@ static void complete(esp_sim_t *sim, int32_t task, int32_t step)
 
 /* ---- starting ------------------------------------------------------------------------------ */
 
-static void mark_start(esp_sim_t *sim, int32_t task, int64_t time)
-{
-    if (sim->opts.timeline)
-        sim->start_ns[task] = time;
-}
-
 static void start_compute(esp_sim_t *sim, esp_i_stream_t *stream, int32_t task, int32_t step)
 {
     stream->busy = true;
-    if (step == sim->last) {
-        esp_i_memory_start(sim, task);
-        mark_start(sim, task, sim->now);
-    }
+    if (step == sim->last)
+        esp_i_record_start(sim, task);
     int64_t *owed = &sim->owed_ns[sim->d->task_class[task]];
     esp_i_sim_push(sim, sim->now + sim->ns[task] + *owed, ESP_I_EVENT_END, task, step);
     *owed = 0;
@@ -154,23 +143,34 @@ static bool is_ready(const esp_sim_t *sim, int32_t task, int32_t step)
     return sim->pending[(int64_t)step * sim->d->n_tasks + task] == 0;
 }
 
-static void try_compute(esp_sim_t *sim, esp_i_stream_t *stream)
+/* A stretch of tasks is one event. */
+static void start_run(esp_sim_t *sim, esp_i_stream_t *stream, int32_t task, int32_t step)
 {
-    int32_t task;
-    if (!head_of(sim, stream, &task) || !is_ready(sim, task, stream->step))
-        return;
-    int32_t step = stream->step;
-    if (step == sim->last || sim->owes) {
-        advance(stream, 1);
-        start_compute(sim, stream, task, step);
-        return;
-    }
     esp_i_run_t run = sim->run[stream->next];
-    int32_t final = sim->stream_task[stream->next + run.length - 1];
+    int32_t final = stream->next + run.length - 1;
     stream->busy = true;
+    if (step == sim->last) {
+        esp_i_record_start(sim, task);
+        stream->at = stream->next;
+        stream->final = final;
+        stream->at_end = sim->now + sim->ns[task];
+    }
     advance(stream, run.length);
     sim->events += run.length - 1;
-    esp_i_sim_push(sim, sim->now + run.ns, ESP_I_EVENT_END, final, step);
+    esp_i_sim_push(sim, sim->now + run.ns, ESP_I_EVENT_END, sim->stream_task[final], step);
+}
+
+static void try_compute(esp_sim_t *sim, esp_i_stream_t *stream)
+{
+    int32_t task, step = stream->step;
+    if (!head_of(sim, stream, &task) || !is_ready(sim, task, step))
+        return;
+    if (!sim->owes) {
+        start_run(sim, stream, task, step);
+        return;
+    }
+    advance(stream, 1);
+    start_compute(sim, stream, task, step);
 }
 
 /* A collective starts when it heads the streams of all its classes. */
@@ -205,11 +205,10 @@ static void commit(esp_sim_t *sim, int32_t task, int32_t step)
     for (int32_t i = 0; i < pattern->n_links; ++i)
         sim->link_free[pattern->link[i]] = end;
     if (step == sim->last) {
-        mark_start(sim, task, start);
         if (start > sim->now)
             esp_i_sim_push(sim, start, ESP_I_EVENT_MEMORY, task, step);
         else
-            esp_i_memory_start(sim, task);
+            esp_i_record_start(sim, task);
     }
     esp_i_sim_push(sim, end, ESP_I_EVENT_END, task, step);
 }
@@ -233,10 +232,8 @@ static void start_move(esp_sim_t *sim, int32_t task, int32_t step)
         commit(sim, task, step);
         return;
     }
-    if (step == sim->last) {
-        esp_i_memory_start(sim, task);
-        mark_start(sim, task, sim->now);
-    }
+    if (step == sim->last)
+        esp_i_record_start(sim, task);
     esp_i_fair_start(sim, task, step);
 }
 
@@ -334,7 +331,7 @@ static void handle(esp_sim_t *sim, esp_i_event_t event)
             complete(sim, event.task, event.step);
         break;
     case ESP_I_EVENT_MEMORY:
-        esp_i_memory_start(sim, event.task);
+        esp_i_record_start(sim, event.task);
         break;
     }
 }
@@ -361,6 +358,7 @@ static void run(esp_sim_t *sim)
         int64_t time = next_time(sim);
         if (time == INT64_MAX)
             return;
+        sim->again = time == sim->now;
         sim->now = time;
         if (sim->flow_next == time)
             finish_flows(sim);

@@ -29,6 +29,8 @@ typedef struct esp_i_stream {
     int32_t step;                 /* of the next task */
     int32_t fifo_head, fifo_tail; /* fifo: instances that are ready, linked by fifo_next */
     bool busy, dirty;
+    int32_t at, final; /* last step: of the stretch that runs, the task that is recorded to run */
+    int64_t at_end;
 } esp_i_stream_t;
 
 /* From a task on, those that follow without a word to others. */
@@ -101,6 +103,7 @@ struct esp_sim {
     int32_t steps, last;
 
     int64_t now, events;
+    bool again; /* a second round, or later, of this instant */
     int64_t step_end[ESP_SIM_STEPS_MAX];
 
     /* precedence */
@@ -190,6 +193,12 @@ bool esp_i_fair_join(esp_sim_t *sim, int32_t task, int32_t step);
 bool esp_i_fair_take(esp_sim_t *sim, int32_t *task_out, int32_t *step_out);
 /* New speeds after flows came or went. */
 void esp_i_fair_solve(esp_sim_t *sim);
+
+/* ---- the last step (record.c) --------------------------------------------------------------- */
+
+/* A task of the last step starts or ends now: memory, and the timeline if there is one. */
+void esp_i_record_start(esp_sim_t *sim, int32_t task);
+void esp_i_record_end(esp_sim_t *sim, int32_t task);
 
 /* ---- memory (memory.c) -------------------------------------------------------------------- */
 
