@@ -15,29 +15,66 @@ typedef struct event {
     int32_t task;
 } event_t;
 
+/* A task that is ready, on the list of its class. */
+typedef struct ready {
+    int64_t rank;
+    int32_t task;
+} ready_t;
+
+/* Ready tasks of a class. While backward runs, hundreds of updates wait in the heap: the few tasks
+ * that come next are kept apart from them. */
+enum { NEAR = 8 };
+typedef struct list {
+    int32_t n_near, first, n; /* heap: ready[first .. first + n), the most urgent on top */
+    ready_t near[NEAR];       /* more urgent than the heap; the most urgent is the last */
+} list_t;
+
+/* What the schedule asks of a task, side by side. */
+typedef struct node {
+    int64_t rank; /* longest remaining path, ns; of leaves: what they follow */
+    int64_t ns;
+    int32_t waiting; /* predecessors left */
+    int32_t class_;  /* ESP_NONE: a movement */
+} node_t;
+
 struct esp_i_order {
-    int64_t *rank;          /* longest remaining path, ns; of leaves: what they follow */
+    node_t *node;
     int64_t *ready_at_rank; /* least rank that remains after a predecessor */
     uint8_t *leaf;
-    int32_t *waiting; /* predecessors left */
-    event_t *running; /* min-heap on (time, task) */
-    int32_t *ready;   /* per class a max-heap on (rank, -task): a segment of class_tasks entries */
-    int32_t *ready_first, *ready_count;
+    list_t *list;         /* per class */
+    ready_t *ready;       /* the heaps of the lists: room for as many tasks as the class has */
+    int64_t *stream_end;  /* per class: when its compute stream is free; idle: NEVER */
+    int32_t *stream_task; /* what it runs */
+    int32_t *due;         /* what ends now, the least task last */
+    int32_t *winner;      /* tree over the classes: who ends first; node 1 is the root */
+    int32_t n_leaves;
+    event_t *moving;          /* movements on their way: min-heap on (time, task) */
     int64_t *collective_free; /* per class */
-    uint8_t *busy;            /* per class: the compute stream */
     uint64_t *touched;        /* bit per class: it may be able to start something */
-    int32_t capacity, n_running, n_positions;
+    int32_t capacity, n_moving, n_due, n_positions;
 };
+
+#define NEVER INT64_MAX
+
+static int32_t leaves_of(int32_t n_classes)
+{
+    int32_t leaves = 1;
+    while (leaves < n_classes)
+        leaves *= 2;
+    return leaves;
+}
 
 esp_status_t esp_i_order_init(esp_lowerer_t *lw)
 {
     const esp_allocator_t *alloc = &lw->alloc;
-    int64_t devices = lw->cluster->n_devices;
+    int64_t devices = lw->cluster->n_devices, leaves = leaves_of(lw->cluster->n_devices);
     struct esp_i_order *o = lw->order = esp_i_alloc_array(alloc, 1, sizeof *o);
-    bool fine = o && (o->ready_first = esp_i_alloc_array(alloc, devices + 1, sizeof(int32_t))) &&
-                (o->ready_count = esp_i_alloc_array(alloc, devices, sizeof(int32_t))) &&
+    bool fine = o && (o->list = esp_i_alloc_array(alloc, devices, sizeof *o->list)) &&
+                (o->stream_end = esp_i_alloc_array(alloc, leaves, sizeof(int64_t))) &&
+                (o->stream_task = esp_i_alloc_array(alloc, leaves, sizeof(int32_t))) &&
+                (o->due = esp_i_alloc_array(alloc, leaves, sizeof(int32_t))) &&
+                (o->winner = esp_i_alloc_array(alloc, 2 * leaves, sizeof(int32_t))) &&
                 (o->collective_free = esp_i_alloc_array(alloc, devices, sizeof(int64_t))) &&
-                (o->busy = esp_i_alloc_array(alloc, devices, 1)) &&
                 (o->touched = esp_i_alloc_array(alloc, (devices + 63) / 64, sizeof(uint64_t)));
     return fine ? ESP_OK : ESP_ERR_NOMEM;
 }
@@ -47,70 +84,178 @@ void esp_i_order_fini(esp_lowerer_t *lw)
     struct esp_i_order *o = lw->order;
     if (!o)
         return;
-    void *blocks[] = {o->ready_at_rank,   o->leaf,  o->rank,        o->waiting,
-                      o->running,         o->ready, o->ready_first, o->ready_count,
-                      o->collective_free, o->busy,  o->touched,     o};
+    void *blocks[] = {o->node,
+                      o->ready_at_rank,
+                      o->leaf,
+                      o->ready,
+                      o->list,
+                      o->stream_end,
+                      o->stream_task,
+                      o->due,
+                      o->winner,
+                      o->moving,
+                      o->collective_free,
+                      o->touched,
+                      o};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         esp_i_free(&lw->alloc, blocks[i]);
 }
 
-/* ---- heaps -------------------------------------------------------------------------------------
+/* ---- what runs ---------------------------------------------------------------------------------
  */
 
 static bool sooner(event_t a, event_t b)
 {
-    return a.time < b.time || (a.time == b.time && a.task < b.task);
+    return (a.time < b.time) | ((a.time == b.time) & (a.task < b.task));
 }
 
-static void running_push(struct esp_i_order *o, event_t event)
+/* A stream ends at `end`, or is idle. */
+static void stream_set(struct esp_i_order *o, int32_t class_, int64_t end)
 {
-    int32_t at = o->n_running++;
-    for (; at > 0 && sooner(event, o->running[(at - 1) / 2]); at = (at - 1) / 2)
-        o->running[at] = o->running[(at - 1) / 2];
-    o->running[at] = event;
-}
-
-static event_t running_pop(struct esp_i_order *o)
-{
-    event_t top = o->running[0], last = o->running[--o->n_running];
-    int32_t at = 0, n = o->n_running;
-    for (int32_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && sooner(o->running[child + 1], o->running[child]))
-            child++;
-        if (!sooner(o->running[child], last))
-            break;
-        o->running[at] = o->running[child];
+    o->stream_end[class_] = end;
+    for (int32_t at = (o->n_leaves + class_) / 2; at > 0; at /= 2) {
+        int32_t a = o->winner[2 * at], b = o->winner[2 * at + 1];
+        o->winner[at] = a ^ ((a ^ b) & -(int32_t)(o->stream_end[b] < o->stream_end[a]));
     }
-    o->running[at] = last;
+}
+
+static void due_add(struct esp_i_order *o, int32_t task)
+{
+    int32_t at = o->n_due++;
+    for (; at > 0 && o->due[at - 1] < task; at--)
+        o->due[at] = o->due[at - 1];
+    o->due[at] = task;
+}
+
+/* What ends at that time on the streams below a node. */
+static void due_below(struct esp_i_order *o, int32_t node, int64_t time)
+{
+    int32_t class_ = o->winner[node];
+    if (o->stream_end[class_] != time)
+        return;
+    if (node >= o->n_leaves) {
+        due_add(o, o->stream_task[class_]);
+        return;
+    }
+    due_below(o, 2 * node, time);
+    due_below(o, 2 * node + 1, time);
+}
+
+/* What ends at that time: mostly one task. */
+static void due_find(struct esp_i_order *o, int64_t time)
+{
+    int32_t class_ = o->winner[1], more = 0;
+    if (o->stream_end[class_] != time)
+        return;
+    for (int32_t node = o->n_leaves + class_; node > 1; node /= 2)
+        more |= o->stream_end[o->winner[node ^ 1]] == time;
+    if (more)
+        due_below(o, 1, time);
+    else
+        o->due[o->n_due++] = o->stream_task[class_];
+}
+
+static void streams_reset(struct esp_i_order *o, int32_t n_classes)
+{
+    o->n_leaves = leaves_of(n_classes);
+    for (int32_t c = 0; c < o->n_leaves; c++) {
+        o->stream_end[c] = NEVER;
+        o->winner[o->n_leaves + c] = c;
+    }
+    for (int32_t at = o->n_leaves - 1; at > 0; at--)
+        o->winner[at] = o->winner[2 * at];
+}
+
+static void moving_push(struct esp_i_order *o, event_t event)
+{
+    int32_t at = o->n_moving++;
+    for (; at > 0 && sooner(event, o->moving[(at - 1) / 2]); at = (at - 1) / 2)
+        o->moving[at] = o->moving[(at - 1) / 2];
+    o->moving[at] = event;
+}
+
+static event_t moving_pop(struct esp_i_order *o)
+{
+    event_t top = o->moving[0], last = o->moving[--o->n_moving];
+    int32_t at = 0, n = o->n_moving;
+    for (int32_t child; (child = 2 * at + 1) < n; at = child) {
+        child += child + 1 < n && sooner(o->moving[child + 1], o->moving[child]);
+        if (!sooner(o->moving[child], last))
+            break;
+        o->moving[at] = o->moving[child];
+    }
+    o->moving[at] = last;
     return top;
 }
 
-static bool more_urgent(const struct esp_i_order *o, int32_t a, int32_t b)
+/* When something ends next. */
+static int64_t time_next(const struct esp_i_order *o)
 {
-    return o->rank[a] > o->rank[b] || (o->rank[a] == o->rank[b] && a < b);
+    int64_t stream = o->stream_end[o->winner[1]];
+    return o->n_moving ? esp_i_min_i64(o->moving[0].time, stream) : stream;
 }
 
-static void ready_push(struct esp_i_order *o, int32_t class_, int32_t task)
+/* The least task of those that end now; ESP_NONE: there is none left. */
+static int32_t due_take(struct esp_i_order *o, int64_t now)
 {
-    int32_t *heap = o->ready + o->ready_first[class_], at = o->ready_count[class_]++;
-    for (; at > 0 && more_urgent(o, task, heap[(at - 1) / 2]); at = (at - 1) / 2)
+    bool moving = o->n_moving && o->moving[0].time == now;
+    if (o->n_due && (!moving || o->due[o->n_due - 1] < o->moving[0].task))
+        return o->due[--o->n_due];
+    return moving ? moving_pop(o).task : ESP_NONE;
+}
+
+/* ---- what is ready -----------------------------------------------------------------------------
+ */
+
+static bool more_urgent(ready_t a, ready_t b)
+{
+    return (a.rank > b.rank) | ((a.rank == b.rank) & (a.task < b.task));
+}
+
+static void heap_push(ready_t *heap, int32_t n, ready_t ready)
+{
+    int32_t at = n;
+    for (; at > 0 && more_urgent(ready, heap[(at - 1) / 2]); at = (at - 1) / 2)
         heap[at] = heap[(at - 1) / 2];
-    heap[at] = task;
+    heap[at] = ready;
 }
 
-static int32_t ready_pop(struct esp_i_order *o, int32_t class_)
+/* Leaves n entries. The hole sinks to the bottom, where the last entry mostly belongs. */
+static ready_t heap_pop(ready_t *heap, int32_t n)
 {
-    int32_t *heap = o->ready + o->ready_first[class_], n = --o->ready_count[class_];
-    int32_t top = heap[0], last = heap[n], at = 0;
+    ready_t top = heap[0], last = heap[n];
+    int32_t at = 0;
     for (int32_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && more_urgent(o, heap[child + 1], heap[child]))
-            child++;
-        if (!more_urgent(o, heap[child], last))
-            break;
+        child += more_urgent(heap[child + 1], heap[child]);
         heap[at] = heap[child];
     }
-    heap[at] = last;
+    heap_push(heap, at, last);
     return top;
+}
+
+static void list_push(struct esp_i_order *o, list_t *list, ready_t ready)
+{
+    ready_t *heap = o->ready + list->first, *near = list->near;
+    if (list->n_near == NEAR) {
+        heap_push(heap, list->n++, near[0]);
+        memmove(near, near + 1, (size_t)--list->n_near * sizeof *near);
+    }
+    if (list->n > 0 && more_urgent(heap[0], ready)) {
+        heap_push(heap, list->n++, ready);
+        return;
+    }
+    int32_t at = list->n_near++;
+    for (; at > 0 && more_urgent(near[at - 1], ready); at--)
+        near[at] = near[at - 1];
+    near[at] = ready;
+}
+
+/* The most urgent task; ESP_NONE: none is ready. */
+static int32_t list_pop(struct esp_i_order *o, list_t *list)
+{
+    if (list->n_near > 0)
+        return list->near[--list->n_near].task;
+    return list->n > 0 ? heap_pop(o->ready + list->first, --list->n).task : ESP_NONE;
 }
 
 /* ---- the schedule
@@ -123,15 +268,20 @@ static bool order_grow(esp_lowerer_t *lw)
     if (n <= o->capacity)
         return true;
     int64_t need = 2 * n;
-    if (!esp_i_resize(&lw->alloc, &o->rank, 0, need, sizeof *o->rank) ||
+    if (!esp_i_resize(&lw->alloc, &o->node, 0, need, sizeof *o->node) ||
         !esp_i_resize(&lw->alloc, &o->ready_at_rank, 0, need, sizeof *o->ready_at_rank) ||
         !esp_i_resize(&lw->alloc, &o->leaf, 0, need, sizeof *o->leaf) ||
-        !esp_i_resize(&lw->alloc, &o->waiting, 0, need, sizeof *o->waiting) ||
-        !esp_i_resize(&lw->alloc, &o->running, 0, need, sizeof *o->running) ||
+        !esp_i_resize(&lw->alloc, &o->moving, 0, need, sizeof *o->moving) ||
         !esp_i_resize(&lw->alloc, &o->ready, 0, need, sizeof *o->ready))
         return false;
     o->capacity = (int32_t)need;
     return true;
+}
+
+static bool is_update(const esp_lowerer_t *lw, int32_t task)
+{
+    int32_t op = lw->tasks.op[task];
+    return op != ESP_NONE && lw->graph->op_phase[op] == ESP_PHASE_UPDATE;
 }
 
 /* Longest remaining paths, and which tasks lead to nothing but updates. */
@@ -139,16 +289,15 @@ static void ranks_find(esp_lowerer_t *lw)
 {
     struct esp_i_order *o = lw->order;
     for (int32_t t = lw->tasks.n - 1; t >= 0; t--) {
-        int64_t longest = 0;
-        bool leaf = true;
+        int64_t longest = 0, ns = lw->tasks.ns[t];
+        uint8_t leaf = 1;
         for (int32_t e = lw->successor_offset[t]; e < lw->successor_offset[t + 1]; e++) {
             int32_t next = lw->successor[e];
-            longest = esp_i_max_i64(longest, o->rank[next]);
-            leaf = leaf && o->leaf[next];
+            longest = esp_i_max_i64(longest, o->node[next].rank);
+            leaf &= o->leaf[next];
         }
-        o->rank[t] = longest + lw->tasks.ns[t];
-        int32_t op = lw->tasks.op[t];
-        o->leaf[t] = leaf || (op != ESP_NONE && lw->graph->op_phase[op] == ESP_PHASE_UPDATE);
+        o->node[t] = (node_t){longest + ns, ns, lw->n_predecessors[t], lw->tasks.class_[t]};
+        o->leaf[t] = leaf || is_update(lw, t);
         o->ready_at_rank[t] = INT64_MAX;
     }
 }
@@ -163,11 +312,10 @@ static void leaves_raise(esp_lowerer_t *lw)
 {
     struct esp_i_order *o = lw->order;
     for (int32_t t = 0; t < lw->tasks.n; t++) {
-        int32_t op = lw->tasks.op[t];
-        bool update = op != ESP_NONE && lw->graph->op_phase[op] == ESP_PHASE_UPDATE;
-        if (o->leaf[t] && !update && o->ready_at_rank[t] != INT64_MAX)
-            o->rank[t] = esp_i_max_i64(o->rank[t], o->ready_at_rank[t] - 1);
-        int64_t left = o->rank[t] - lw->tasks.ns[t];
+        node_t *node = &o->node[t];
+        if (o->leaf[t] && o->ready_at_rank[t] != INT64_MAX && !is_update(lw, t))
+            node->rank = esp_i_max_i64(node->rank, o->ready_at_rank[t] - 1);
+        int64_t left = node->rank - node->ns;
         for (int32_t e = lw->successor_offset[t]; e < lw->successor_offset[t + 1]; e++)
             o->ready_at_rank[lw->successor[e]] =
                 esp_i_min_i64(o->ready_at_rank[lw->successor[e]], left);
@@ -186,60 +334,65 @@ static void micro_batches_rank(esp_lowerer_t *lw)
     if (n_micro == 1)
         return;
     for (int32_t t = 0; t < lw->tasks.n; t++)
-        above = esp_i_max_i64(above, o->rank[t] + 1);
+        above = esp_i_max_i64(above, o->node[t].rank + 1);
     above = esp_i_min_i64(above, INT64_MAX / (n_micro + 2));
     for (int32_t t = 0; t < lw->tasks.n; t++) {
-        int32_t op = lw->tasks.op[t];
-        bool update = op != ESP_NONE && lw->graph->op_phase[op] == ESP_PHASE_UPDATE;
         if (lw->tasks.micro[t] != ESP_NONE)
-            o->rank[t] += above * (n_micro - lw->tasks.micro[t]);
-        else if (!update)
-            o->rank[t] += above * (n_micro + 1);
+            o->node[t].rank += above * (n_micro - lw->tasks.micro[t]);
+        else if (!is_update(lw, t))
+            o->node[t].rank += above * (n_micro + 1);
+    }
+}
+
+static void lists_reset(esp_lowerer_t *lw)
+{
+    list_t *list = lw->order->list;
+    int32_t first = 0;
+    memset(list, 0, (size_t)lw->n_classes * sizeof *list);
+    for (int32_t t = 0; t < lw->tasks.n; t++)
+        if (lw->tasks.class_[t] != ESP_NONE)
+            list[lw->tasks.class_[t]].first++;
+    for (int32_t c = 0; c < lw->n_classes; c++) {
+        int32_t n = list[c].first;
+        list[c].first = first;
+        first += n;
     }
 }
 
 static void order_reset(esp_lowerer_t *lw)
 {
     struct esp_i_order *o = lw->order;
-    int32_t n = lw->tasks.n;
-    o->n_running = o->n_positions = 0;
-    memcpy(o->waiting, lw->n_predecessors, (size_t)n * sizeof *o->waiting);
-    memset(o->ready_count, 0, (size_t)lw->n_classes * sizeof *o->ready_count);
+    o->n_moving = o->n_due = o->n_positions = 0;
+    streams_reset(o, lw->n_classes);
     memset(o->collective_free, 0, (size_t)lw->n_classes * sizeof *o->collective_free);
-    memset(o->busy, 0, (size_t)lw->n_classes);
     memset(o->touched, 0, ((size_t)lw->n_classes + 63) / 64 * sizeof *o->touched);
-    memset(o->ready_first, 0, ((size_t)lw->n_classes + 1) * sizeof *o->ready_first);
-    for (int32_t t = 0; t < n; t++)
-        if (lw->tasks.class_[t] != ESP_NONE)
-            o->ready_first[lw->tasks.class_[t] + 1]++;
-    for (int32_t c = 0; c < lw->n_classes; c++)
-        o->ready_first[c + 1] += o->ready_first[c];
+    lists_reset(lw);
     ranks_find(lw);
     leaves_raise(lw);
     micro_batches_rank(lw);
 }
 
-static void task_start(esp_lowerer_t *lw, int32_t task, int64_t start)
+static void position_take(esp_lowerer_t *lw, int32_t task)
 {
     struct esp_i_order *o = lw->order;
     lw->position[task] = o->n_positions;
     lw->order_ids[o->n_positions++] = task;
-    running_push(o, (event_t){start + lw->tasks.ns[task], task});
 }
 
-static void comm_start(esp_lowerer_t *lw, int32_t task, int64_t now)
+static void move_start(esp_lowerer_t *lw, int32_t task, int64_t now)
 {
     struct esp_i_order *o = lw->order;
     int32_t comm = lw->tasks.comm[task];
-    int64_t start = now;
+    int64_t start = now, ns = o->node[task].ns;
     if (lw->comms.collective[comm]) {
         int32_t first = lw->comms.class_offset[comm], end = lw->comms.class_offset[comm + 1];
         for (int32_t i = first; i < end; i++)
             start = esp_i_max_i64(start, o->collective_free[lw->comm_classes.data[i]]);
         for (int32_t i = first; i < end; i++)
-            o->collective_free[lw->comm_classes.data[i]] = start + lw->tasks.ns[task];
+            o->collective_free[lw->comm_classes.data[i]] = start + ns;
     }
-    task_start(lw, task, start);
+    position_take(lw, task);
+    moving_push(o, (event_t){start + ns, task});
 }
 
 static void touch(struct esp_i_order *o, int32_t class_)
@@ -249,27 +402,49 @@ static void touch(struct esp_i_order *o, int32_t class_)
 
 static void task_ready(esp_lowerer_t *lw, int32_t task, int64_t now)
 {
-    if (lw->tasks.kind[task] == ESP_TASK_COMM) {
-        comm_start(lw, task, now);
+    const node_t *node = &lw->order->node[task];
+    if (node->class_ == ESP_NONE) {
+        move_start(lw, task, now);
         return;
     }
-    ready_push(lw->order, lw->tasks.class_[task], task);
-    touch(lw->order, lw->tasks.class_[task]);
+    list_push(lw->order, &lw->order->list[node->class_], (ready_t){node->rank, task});
+    touch(lw->order, node->class_);
 }
 
-/* Idle streams take their most urgent ready task, classes in order. */
+/* A stream that has nothing to run takes its most urgent ready task. */
+static void stream_start(esp_lowerer_t *lw, int32_t class_, int64_t now)
+{
+    struct esp_i_order *o = lw->order;
+    if (o->stream_end[class_] > now && o->stream_end[class_] != NEVER)
+        return;
+    int32_t task = list_pop(o, &o->list[class_]);
+    if (task != ESP_NONE)
+        position_take(lw, task);
+    o->stream_task[class_] = task;
+    stream_set(o, class_, task == ESP_NONE ? NEVER : now + o->node[task].ns);
+}
+
+/* Classes in order. */
 static void streams_start(esp_lowerer_t *lw, int64_t now)
 {
     struct esp_i_order *o = lw->order;
     for (int32_t word = 0; word < (lw->n_classes + 63) / 64; word++) {
         uint64_t bits = o->touched[word];
         o->touched[word] = 0;
-        for (int32_t c = 64 * word; bits; c++, bits >>= 1)
-            if ((bits & 1) && !o->busy[c] && o->ready_count[c]) {
-                o->busy[c] = 1;
-                task_start(lw, ready_pop(o, c), now);
-            }
+        for (; bits; bits &= bits - 1)
+            stream_start(lw, 64 * word + __builtin_ctzll(bits), now);
     }
+}
+
+static void task_end(esp_lowerer_t *lw, int32_t task, int64_t now)
+{
+    struct esp_i_order *o = lw->order;
+    int32_t end = lw->successor_offset[task + 1];
+    if (o->node[task].class_ != ESP_NONE)
+        touch(o, o->node[task].class_);
+    for (int32_t e = lw->successor_offset[task]; e < end; e++)
+        if (--o->node[lw->successor[e]].waiting == 0)
+            task_ready(lw, lw->successor[e], now);
 }
 
 esp_status_t esp_i_order(esp_lowerer_t *lw, esp_diag_t *diag)
@@ -279,22 +454,14 @@ esp_status_t esp_i_order(esp_lowerer_t *lw, esp_diag_t *diag)
     struct esp_i_order *o = lw->order;
     order_reset(lw);
     for (int32_t t = 0; t < lw->tasks.n; t++)
-        if (o->waiting[t] == 0)
+        if (lw->n_predecessors[t] == 0)
             task_ready(lw, t, 0);
     streams_start(lw, 0);
-    while (o->n_running) {
-        event_t event = running_pop(o);
-        int32_t class_ = lw->tasks.class_[event.task];
-        if (class_ != ESP_NONE) {
-            o->busy[class_] = 0;
-            touch(o, class_);
-        }
-        for (int32_t e = lw->successor_offset[event.task]; e < lw->successor_offset[event.task + 1];
-             e++)
-            if (--o->waiting[lw->successor[e]] == 0)
-                task_ready(lw, lw->successor[e], event.time);
-        if (!o->n_running || o->running[0].time > event.time)
-            streams_start(lw, event.time);
+    for (int64_t now; (now = time_next(o)) != NEVER;) {
+        due_find(o, now);
+        for (int32_t task; (task = due_take(o, now)) != ESP_NONE;)
+            task_end(lw, task, now);
+        streams_start(lw, now);
     }
     if (o->n_positions != lw->tasks.n)
         return esp_i_fail(diag, ESP_ERR_INTERNAL, "the dependencies of a deployment form a cycle");
