@@ -22,104 +22,127 @@ static bool pair_push(esp_lowerer_t *lw, esp_i_ids_t *before, esp_i_ids_t *after
 }
 
 /*
- * overwriter_of[root]: first task, in id order, that writes the memory of root again; the next ones
- * follow in `chain`. Roots that nobody writes twice are ESP_NONE.
+ * What the dependencies of a buffer ask: who makes it, and, of roots, who writes the memory first
+ * and last in a step. chain: the first of the tasks that write it again, in id order; the next ones
+ * follow in overwriting_t; ESP_NONE: nobody writes twice.
  */
+typedef struct memory {
+    int32_t made, first, last, chain; /* tasks; ESP_NONE: no task */
+    bool first_moves, last_moves;     /* the first and the last writer are movements */
+    bool is_read;                     /* after the last write */
+} memory_t;
+
 typedef struct overwriting {
-    int32_t *first, *last, *chain; /* per buffer, per buffer, per overwriter */
+    memory_t *memory;
+    int32_t *next;   /* per overwriter; ESP_NONE: the last of its memory */
+    int32_t *before; /* per edge that a read implies: its tail */
 } overwriting_t;
 
-static void overwriting_index(const esp_lowerer_t *lw, overwriting_t *o)
+static bool moves(const esp_lowerer_t *lw, int32_t task)
 {
-    for (int32_t b = 0; b < lw->buffers.n; b++)
-        o->first[b] = ESP_NONE;
-    for (int32_t i = 0; 2 * i < lw->overwriters.count; i++) {
-        int32_t root = lw->overwriters.data[2 * i];
-        o->chain[i] = ESP_NONE;
-        if (o->first[root] == ESP_NONE)
-            o->first[root] = i;
-        else
-            o->chain[o->last[root]] = i;
-        o->last[root] = i;
+    return task != ESP_NONE && lw->tasks.kind[task] == ESP_TASK_COMM;
+}
+
+static void memory_index(esp_lowerer_t *lw, const overwriting_t *o)
+{
+    const esp_i_buffers_t *buffers = &lw->buffers;
+    memset(lw->class_resident, 0, (size_t)lw->n_classes * sizeof *lw->class_resident);
+    for (int32_t b = 0; b < buffers->n; b++) {
+        int32_t made = buffers->producer[b];
+        bool moved = moves(lw, made);
+        o->memory[b] = (memory_t){made, made, made, ESP_NONE, moved, moved, false};
+        if (buffers->resident[b] && buffers->root[b] == b)
+            lw->class_resident[buffers->class_[b]] += buffers->bytes[b];
+    }
+    for (int32_t i = lw->overwriters.count / 2 - 1; i >= 0; i--) {
+        memory_t *memory = &o->memory[lw->overwriters.data[2 * i]];
+        o->next[i] = memory->chain;
+        memory->chain = i;
+    }
+    for (int32_t i = 0; i < lw->overwriters.count / 2; i++) {
+        memory_t *memory = &o->memory[lw->overwriters.data[2 * i]];
+        memory->last = lw->overwriters.data[2 * i + 1];
+        memory->last_moves = moves(lw, memory->last);
+        if (memory->first == ESP_NONE) {
+            memory->first = memory->last;
+            memory->first_moves = memory->last_moves;
+        }
     }
 }
 
-/* Every reader of memory comes before the next task that writes it again. */
-static bool anti_dependencies(esp_lowerer_t *lw, const overwriting_t *o)
+/* A reader of memory comes before the next task that writes it again. */
+static bool anti_dependency(esp_lowerer_t *lw, const overwriting_t *o, int32_t task, int32_t chain)
 {
-    const esp_i_tasks_t *tasks = &lw->tasks;
-    for (int32_t t = 0; t < tasks->n; t++)
-        for (int32_t r = tasks->read_offset[t]; r < tasks->read_offset[t + 1]; r++) {
-            int32_t b = lw->reads.data[r];
-            if (b == ESP_NONE)
-                continue;
-            int32_t i = o->first[lw->buffers.root[b]];
-            while (i != ESP_NONE && lw->overwriters.data[2 * i + 1] < t)
-                i = o->chain[i];
-            int32_t writer = i == ESP_NONE ? t : lw->overwriters.data[2 * i + 1];
-            if (writer != t && !pair_push(lw, &lw->extra_before, &lw->extra_after, t, writer))
-                return false;
-        }
-    return true;
-}
-
-/* First and last task that write the memory of a root buffer; ESP_NONE: no task does. */
-static int32_t first_writer(const esp_lowerer_t *lw, const overwriting_t *o, int32_t root)
-{
-    int32_t made = lw->buffers.producer[root], i = o->first[root];
-    return made != ESP_NONE || i == ESP_NONE ? made : lw->overwriters.data[2 * i + 1];
-}
-
-static int32_t last_writer(const esp_lowerer_t *lw, const overwriting_t *o, int32_t root)
-{
-    return o->first[root] == ESP_NONE ? lw->buffers.producer[root]
-                                      : lw->overwriters.data[2 * o->last[root] + 1];
-}
-
-/* Compute streams run step after step: only movements need an edge from one step to the next. */
-static bool cross_push(esp_lowerer_t *lw, int32_t before, int32_t after)
-{
-    if (lw->tasks.kind[before] != ESP_TASK_COMM && lw->tasks.kind[after] != ESP_TASK_COMM)
-        return true;
-    return pair_push(lw, &lw->cross_before, &lw->cross_after, before, after);
+    while (chain != ESP_NONE && lw->overwriters.data[2 * chain + 1] < task)
+        chain = o->next[chain];
+    int32_t writer = chain == ESP_NONE ? task : lw->overwriters.data[2 * chain + 1];
+    return writer == task || pair_push(lw, &lw->extra_before, &lw->extra_after, task, writer);
 }
 
 /*
  * Between steps, per memory: what is read before the first write waits for the last write of the
  * step before; the first write waits for the readers of the last one, and for it if there are none.
- * Everything in between is ordered within the step.
+ * Everything in between is ordered within the step. Compute streams run step after step: only
+ * movements need an edge.
  */
-static bool cross_dependencies(esp_lowerer_t *lw, const overwriting_t *o, uint8_t *is_read)
+static bool cross_dependency(esp_lowerer_t *lw, memory_t *memory, int32_t task, bool moved)
 {
-    const esp_i_tasks_t *tasks = &lw->tasks;
-    for (int32_t t = 0; t < tasks->n; t++)
-        for (int32_t r = tasks->read_offset[t]; r < tasks->read_offset[t + 1]; r++) {
+    if (task < memory->first && (moved || memory->last_moves) &&
+        !pair_push(lw, &lw->cross_before, &lw->cross_after, memory->last, task))
+        return false;
+    if (task <= memory->last)
+        return true;
+    memory->is_read = true;
+    return !(moved || memory->first_moves) ||
+           pair_push(lw, &lw->cross_before, &lw->cross_after, task, memory->first);
+}
+
+/* All that a read implies. successor_offset[t + 2] counts the edges that leave task t, and
+ * n_predecessors[t] those that end there. */
+static bool reads_visit(esp_lowerer_t *lw, const overwriting_t *o)
+{
+    const int32_t *offset = lw->tasks.read_offset, *root = lw->buffers.root;
+    int32_t n_edges = 0;
+    for (int32_t t = 0; t < lw->tasks.n; t++) {
+        bool moved = moves(lw, t);
+        int32_t first_edge = n_edges;
+        for (int32_t r = offset[t]; r < offset[t + 1]; r++) {
             int32_t b = lw->reads.data[r];
-            int32_t root = b == ESP_NONE ? ESP_NONE : lw->buffers.root[b];
-            int32_t first = b == ESP_NONE ? ESP_NONE : first_writer(lw, o, root);
-            if (first == ESP_NONE)
+            if (b == ESP_NONE)
                 continue;
-            int32_t last = last_writer(lw, o, root);
-            if (t < first && !cross_push(lw, last, t))
+            memory_t *memory = &o->memory[root[b]];
+            int32_t made = o->memory[b].made;
+            if (memory->chain != ESP_NONE && !anti_dependency(lw, o, t, memory->chain))
                 return false;
-            if (t <= last)
+            if (memory->first != ESP_NONE && !cross_dependency(lw, memory, t, moved))
+                return false;
+            if (made == ESP_NONE || made == t)
                 continue;
-            is_read[root] = 1;
-            if (!cross_push(lw, t, first))
-                return false;
+            lw->successor_offset[made + 2]++;
+            o->before[n_edges++] = made;
         }
+        lw->n_predecessors[t] = n_edges - first_edge;
+    }
+    return true;
+}
+
+/* Memory that nothing reads: the first write waits for the last one. */
+static bool unread_cross(esp_lowerer_t *lw, const overwriting_t *o)
+{
     for (int32_t b = 0; b < lw->buffers.n; b++) {
-        int32_t first = lw->buffers.root[b] == b ? first_writer(lw, o, b) : ESP_NONE;
-        if (first != ESP_NONE && !is_read[b] && !cross_push(lw, last_writer(lw, o, b), first))
+        const memory_t *memory = &o->memory[b];
+        if (!memory->is_read && memory->first != ESP_NONE && lw->buffers.root[b] == b &&
+            (memory->first_moves || memory->last_moves) &&
+            !pair_push(lw, &lw->cross_before, &lw->cross_after, memory->last, memory->first))
             return false;
     }
     return true;
 }
 
-static bool successors_alloc(esp_lowerer_t *lw)
+static bool tasks_reserve(esp_lowerer_t *lw)
 {
-    int32_t n = lw->tasks.n, edges = lw->reads.count + lw->extra_before.count;
-    if (n + 1 > lw->task_scratch_capacity) {
+    int32_t n = lw->tasks.n;
+    if (n + 2 > lw->task_scratch_capacity) {
         int64_t need = 2 * (int64_t)n + 64;
         if (!esp_i_resize(&lw->alloc, &lw->successor_offset, 0, need, sizeof(int32_t)) ||
             !esp_i_resize(&lw->alloc, &lw->n_predecessors, 0, need, sizeof(int32_t)) ||
@@ -128,50 +151,32 @@ static bool successors_alloc(esp_lowerer_t *lw)
             return false;
         lw->task_scratch_capacity = (int32_t)need;
     }
+    memset(lw->successor_offset, 0, ((size_t)n + 2) * sizeof *lw->successor_offset);
+    return true;
+}
+
+/* Counting sort of all edges by their tail: those of reads by reader, then the extra ones. */
+static bool successors_fill(esp_lowerer_t *lw, const int32_t *before)
+{
+    int32_t n = lw->tasks.n, *offset = lw->successor_offset, *pred = lw->n_predecessors;
+    int32_t edges = lw->reads.count + lw->extra_before.count;
     if (edges > lw->successor_capacity) {
         if (!esp_i_resize(&lw->alloc, &lw->successor, 0, 2 * (int64_t)edges, sizeof(int32_t)))
             return false;
         lw->successor_capacity = 2 * edges;
     }
-    return true;
-}
-
-/* Counting sort of all edges by their tail. */
-static void successors_fill(esp_lowerer_t *lw)
-{
-    const esp_i_tasks_t *tasks = &lw->tasks;
-    int32_t n = tasks->n, *offset = lw->successor_offset, *pred = lw->n_predecessors;
-    memset(offset, 0, ((size_t)n + 1) * sizeof *offset);
-    memset(pred, 0, ((size_t)n + 1) * sizeof *pred);
-    for (int32_t pass = 0; pass < 2; pass++) {
-        for (int32_t t = 0; t < n; t++)
-            for (int32_t r = tasks->read_offset[t]; r < tasks->read_offset[t + 1]; r++) {
-                int32_t b = lw->reads.data[r],
-                        made = b == ESP_NONE ? ESP_NONE : lw->buffers.producer[b];
-                if (made == ESP_NONE || made == t)
-                    continue;
-                if (pass == 0) {
-                    offset[made + 1]++;
-                    pred[t]++;
-                } else {
-                    lw->successor[offset[made]++] = t;
-                }
-            }
-        for (int32_t e = 0; e < lw->extra_before.count; e++) {
-            if (pass == 0) {
-                offset[lw->extra_before.data[e] + 1]++;
-                pred[lw->extra_after.data[e]]++;
-            } else {
-                lw->successor[offset[lw->extra_before.data[e]]++] = lw->extra_after.data[e];
-            }
-        }
-        if (pass == 0)
-            for (int32_t t = 0; t < n; t++)
-                offset[t + 1] += offset[t];
+    for (int32_t e = 0; e < lw->extra_before.count; e++)
+        offset[lw->extra_before.data[e] + 2]++;
+    for (int32_t t = 0; t < n; t++)
+        offset[t + 2] += offset[t + 1];
+    for (int32_t t = 0; t < n; t++)
+        for (int32_t e = 0; e < pred[t]; e++)
+            lw->successor[offset[*before++ + 1]++] = t;
+    for (int32_t e = 0; e < lw->extra_before.count; e++) {
+        lw->successor[offset[lw->extra_before.data[e] + 1]++] = lw->extra_after.data[e];
+        pred[lw->extra_after.data[e]]++;
     }
-    for (int32_t t = n; t > 0; t--)
-        offset[t] = offset[t - 1];
-    offset[0] = 0;
+    return true;
 }
 
 /* The mesh arrays as the deployment shows them. */
@@ -198,14 +203,6 @@ static bool meshes_publish(esp_lowerer_t *lw)
     lw->d_mesh_offset[n] = (int32_t)at;
     lw->d_mesh_class_offset[n] = lw->mesh_class.count;
     return true;
-}
-
-static void residents_count(esp_lowerer_t *lw)
-{
-    memset(lw->class_resident, 0, (size_t)lw->n_classes * sizeof *lw->class_resident);
-    for (int32_t b = 0; b < lw->buffers.n; b++)
-        if (lw->buffers.resident[b] && lw->buffers.root[b] == b)
-            lw->class_resident[lw->buffers.class_[b]] += lw->buffers.bytes[b];
 }
 
 static void publish_plan(esp_lowerer_t *lw)
@@ -292,22 +289,21 @@ esp_status_t esp_i_finish(esp_lowerer_t *lw, esp_diag_t *diag)
     if (!esp_i_reserve(lw, 1, 1, 1))
         return esp_i_nomem(diag);
     offsets_close(lw);
-    int64_t buffers = lw->buffers.n + 1, writers = lw->overwriters.count / 2 + 1;
-    int32_t *scratch = esp_i_alloc(&lw->alloc, (size_t)(2 * buffers + writers) * sizeof *scratch +
-                                                   (size_t)buffers);
+    size_t buffers = (size_t)lw->buffers.n + 1, writers = (size_t)lw->overwriters.count / 2 + 1;
+    size_t reads = (size_t)lw->reads.count + 1;
+    char *scratch =
+        esp_i_alloc(&lw->alloc, buffers * sizeof(memory_t) + (writers + reads) * sizeof(int32_t));
     if (!scratch)
         return esp_i_nomem(diag);
-    overwriting_t o = {scratch, scratch + buffers, scratch + 2 * buffers};
-    uint8_t *is_read = (uint8_t *)(scratch + 2 * buffers + writers);
-    memset(is_read, 0, (size_t)buffers);
-    overwriting_index(lw, &o);
-    bool fine = anti_dependencies(lw, &o) && cross_dependencies(lw, &o, is_read) &&
-                meshes_publish(lw) && successors_alloc(lw);
+    overwriting_t o = {.memory = (memory_t *)(void *)scratch};
+    o.next = (int32_t *)(void *)(o.memory + buffers);
+    o.before = o.next + writers;
+    memory_index(lw, &o);
+    bool fine = tasks_reserve(lw) && reads_visit(lw, &o) && unread_cross(lw, &o) &&
+                meshes_publish(lw) && successors_fill(lw, o.before);
     esp_i_free(&lw->alloc, scratch);
     if (!fine)
         return esp_i_nomem(diag);
-    successors_fill(lw);
-    residents_count(lw);
     publish_plan(lw);
     publish_tasks(lw);
     return ESP_OK;
