@@ -324,9 +324,11 @@ void esp_cost_destroy(esp_cost_t *handle)
 
 /* ---- prices ------------------------------------------------------------------------------ */
 
+/* At least one, rounded up. ceil and fmax are calls; these are not. */
 static int64_t whole_ns(double ns)
 {
-    return ns <= 1 ? 1 : (int64_t)ceil(ns);
+    int64_t whole = ns <= 1 ? 1 : (int64_t)ns;
+    return whole + ((double)whole < ns);
 }
 
 int64_t esp_cost_op_ns(const esp_cost_t *handle, esp_op_id_t op, int32_t type, double part,
@@ -341,7 +343,9 @@ int64_t esp_cost_op_ns(const esp_cost_t *handle, esp_op_id_t op, int32_t type, d
     double arithmetic_ns = handle->op_flops[op] * part * handle->ns_per_flop[at];
     if (cost->winograd[op])
         arithmetic_ns *= cost->type_winograd[type];
-    return whole_ns(handle->constant_ns[at] + fmax(arithmetic_ns, bytes * handle->ns_per_byte[at]));
+    double memory_ns = bytes * handle->ns_per_byte[at];
+    return whole_ns(handle->constant_ns[at] +
+                    (arithmetic_ns > memory_ns ? arithmetic_ns : memory_ns));
 }
 
 double esp_cost_divisible_ns(const esp_cost_t *handle, esp_op_id_t op, int32_t type)

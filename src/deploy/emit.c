@@ -90,27 +90,52 @@ int64_t esp_i_tensor_bytes(const esp_lowerer_t *lw, esp_tensor_id_t root)
     return (int64_t)bytes;
 }
 
-/* Bytes of one device's buffer. */
-static int64_t buffer_bytes(const esp_lowerer_t *lw, int32_t mesh, int32_t slot, esp_form_t form,
-                            esp_share_t share, esp_view_t view, int64_t total)
+/* Bytes of one device's buffer, per class of the mesh. */
+static void buffers_size(const esp_lowerer_t *lw, int32_t value, int64_t *bytes_out)
 {
-    const esp_i_local_mesh_t *local = &lw->local.data[mesh];
-    if (form != ESP_FORM_SPLIT)
-        return total;
-    if (share == ESP_SHARE_EVEN) { /* whole rows: the largest share */
-        int64_t rows = esp_i_ceil_div(view.extent, esp_i_mesh_of(lw, mesh)->n);
-        return esp_i_ceil_div(total, view.extent) * rows;
+    const esp_i_values_t *values = &lw->values;
+    const esp_i_local_mesh_t *local = &lw->local.data[values->mesh[value]];
+    int64_t total = esp_i_tensor_bytes(lw, values->tensor[value]), each = total;
+    bool split = values->form[value] == ESP_FORM_SPLIT;
+    if (split && values->share[value] == ESP_SHARE_EVEN) { /* whole rows: the largest share */
+        int64_t extent = values->view[value].extent;
+        int64_t rows = esp_i_ceil_div(extent, esp_i_mesh_of(lw, values->mesh[value])->n);
+        each = esp_i_ceil_div(total, extent) * rows;
     }
-    double part =
-        (double)lw->mesh_class_units.data[local->class_first + slot] / (double)local->total_units;
-    return (int64_t)((double)total * part + 0.5);
+    for (int32_t slot = 0; slot < local->n_classes; slot++)
+        bytes_out[slot] = each;
+    if (!split || values->share[value] == ESP_SHARE_EVEN)
+        return;
+    const int64_t *units = lw->mesh_class_units.data + local->class_first;
+    for (int32_t slot = 0; slot < local->n_classes; slot++) {
+        double part = (double)units[slot] / (double)local->total_units;
+        bytes_out[slot] = (int64_t)((double)total * part + 0.5);
+    }
+}
+
+/* One buffer per class of the mesh. */
+static void buffers_new(esp_lowerer_t *lw, int32_t value)
+{
+    const esp_i_local_mesh_t *local = &lw->local.data[lw->values.mesh[value]];
+    const int32_t *classes = lw->mesh_class.data + local->class_first;
+    esp_i_buffers_t *buffers = &lw->buffers;
+    int32_t n = local->n_classes, first = buffers->n;
+    buffers->n += n;
+    for (int32_t slot = 0; slot < n; slot++) {
+        buffers->value[first + slot] = value;
+        buffers->class_[first + slot] = classes[slot];
+        buffers->root[first + slot] = first + slot;
+        buffers->producer[first + slot] = ESP_NONE;
+    }
+    memset(buffers->resident + first, 0, (size_t)n);
+    memset(buffers->shared + first, 0, (size_t)n);
+    buffers_size(lw, value, buffers->bytes + first);
 }
 
 int32_t esp_i_value_new(esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh, esp_form_t form,
                         esp_share_t share, esp_view_t view)
 {
     esp_i_values_t *values = &lw->values;
-    const esp_i_local_mesh_t *local = &lw->local.data[mesh];
     int32_t value = values->n++;
     values->tensor[value] = root;
     values->mesh[value] = mesh;
@@ -122,18 +147,7 @@ int32_t esp_i_value_new(esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh, e
     values->buffer[value] = lw->buffers.n;
     values->next[value] = lw->tensor_value[root];
     lw->tensor_value[root] = value;
-    int64_t total = esp_i_tensor_bytes(lw, root);
-    for (int32_t slot = 0; slot < local->n_classes; slot++) {
-        esp_i_buffers_t *buffers = &lw->buffers;
-        int32_t b = buffers->n++;
-        buffers->value[b] = value;
-        buffers->class_[b] = lw->mesh_class.data[local->class_first + slot];
-        buffers->bytes[b] = buffer_bytes(lw, mesh, slot, form, share, view, total);
-        buffers->root[b] = b;
-        buffers->producer[b] = ESP_NONE;
-        buffers->resident[b] = 0;
-        buffers->shared[b] = 0;
-    }
+    buffers_new(lw, value);
     return value;
 }
 
@@ -146,42 +160,6 @@ void esp_i_value_settle(esp_lowerer_t *lw, int32_t value)
     for (int32_t b = lw->values.buffer[value]; b < end; b++) {
         lw->buffers.resident[b] = 1;
         lw->buffers.bytes[b] += (int64_t)ceil(more * (double)lw->buffers.bytes[b]);
-    }
-}
-
-int32_t esp_i_task_new(esp_lowerer_t *lw, esp_task_kind_t kind, esp_mode_t mode, int32_t class_,
-                       int32_t op, int64_t ns)
-{
-    esp_i_tasks_t *tasks = &lw->tasks;
-    int32_t task = tasks->n++;
-    tasks->kind[task] = (uint8_t)kind;
-    tasks->mode[task] = (uint8_t)mode;
-    tasks->class_[task] = class_;
-    tasks->op[task] = op;
-    tasks->micro[task] = (int16_t)lw->micro;
-    tasks->ns[task] = ns;
-    tasks->comm[task] = ESP_NONE;
-    tasks->read_offset[task] = lw->reads.count;
-    tasks->write_offset[task] = lw->writes.count;
-    return task;
-}
-
-void esp_i_task_read(esp_lowerer_t *lw, int32_t buffer)
-{
-    esp_dcheck(lw->reads.count < lw->reads.capacity);
-    lw->reads.data[lw->reads.count++] = buffer;
-}
-
-/* Writing memory that another task made (in-place update, accumulation) is noted for
- * anti-dependencies. */
-void esp_i_task_write(esp_lowerer_t *lw, int32_t task, int32_t buffer)
-{
-    esp_dcheck(lw->writes.count < lw->writes.capacity);
-    lw->writes.data[lw->writes.count++] = buffer;
-    lw->buffers.producer[buffer] = task;
-    if (lw->buffers.root[buffer] != buffer) {
-        lw->overwriters.data[lw->overwriters.count++] = lw->buffers.root[buffer];
-        lw->overwriters.data[lw->overwriters.count++] = task;
     }
 }
 

@@ -38,6 +38,35 @@ static int32_t buffer_on(const esp_lowerer_t *lw, int32_t value, int32_t class_)
                : lw->values.buffer[value] + esp_i_mesh_slot(lw, lw->values.mesh[value], class_);
 }
 
+/* Each task of the op reads the buffer of its class of each input; reads are by task, then input.
+ */
+static void emit_reads(esp_lowerer_t *lw, const lowered_op_t *low, int32_t n_in)
+{
+    const esp_i_local_mesh_t local = lw->local.data[low->mesh];
+    const int32_t *classes = lw->mesh_class.data + local.class_first;
+    int32_t *read = lw->reads.data + lw->reads.count;
+    lw->reads.count += local.n_classes * n_in;
+    esp_dcheck(lw->reads.count <= lw->reads.capacity);
+    for (int32_t i = 0; i < n_in; i++) {
+        int32_t value = low->in[i], absent = value == ESP_NONE;
+        int32_t first = absent ? ESP_NONE : lw->values.buffer[value];
+        int32_t mesh = absent ? low->mesh : lw->values.mesh[value];
+        for (int32_t slot = 0; slot < local.n_classes; slot++) {
+            int32_t its = mesh == low->mesh ? slot : esp_i_mesh_slot(lw, mesh, classes[slot]);
+            read[slot * n_in + i] = absent ? ESP_NONE : first + its;
+        }
+    }
+}
+
+/* Outputs lie on the mesh of the op. */
+static void emit_writes(esp_lowerer_t *lw, const lowered_op_t *low, int32_t n_out, int32_t task)
+{
+    int32_t n_classes = lw->local.data[low->mesh].n_classes;
+    for (int32_t slot = 0; slot < n_classes; slot++)
+        for (int32_t i = 0; i < n_out; i++)
+            esp_i_task_write(lw, task + slot, lw->values.buffer[low->out[i]] + slot);
+}
+
 /* One compute task per class of the mesh. */
 static void emit_compute(esp_lowerer_t *lw, const lowered_op_t *low)
 {
@@ -45,16 +74,17 @@ static void emit_compute(esp_lowerer_t *lw, const lowered_op_t *low)
     const esp_i_local_mesh_t local = lw->local.data[low->mesh];
     int32_t n_in = g->input_offset[low->op + 1] - g->input_offset[low->op];
     int32_t n_out = g->output_offset[low->op + 1] - g->output_offset[low->op];
+    int32_t first = lw->tasks.n;
     for (int32_t slot = 0; slot < local.n_classes; slot++) {
         int32_t class_ = lw->mesh_class.data[local.class_first + slot];
         int64_t ns = esp_cost_op_ns(lw->cost, low->op, lw->class_type[class_],
                                     op_part(lw, low, slot), low->mode == ESP_MODE_SHARD);
         int32_t task = esp_i_task_new(lw, ESP_TASK_COMPUTE, low->mode, class_, low->op, ns);
-        for (int32_t i = 0; i < n_in; i++)
-            esp_i_task_read(lw, buffer_on(lw, low->in[i], class_));
-        for (int32_t i = 0; i < n_out; i++)
-            esp_i_task_write(lw, task, lw->values.buffer[low->out[i]] + slot);
+        lw->tasks.read_offset[task] += slot * n_in;
+        lw->tasks.write_offset[task] += slot * n_out;
     }
+    emit_reads(lw, low, n_in);
+    emit_writes(lw, low, n_out, first);
 }
 
 /* A new version lives in the memory of the old one. */

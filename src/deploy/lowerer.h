@@ -211,14 +211,45 @@ int64_t esp_i_pattern_ns(const esp_pattern_t *pattern, int64_t bytes);
 bool esp_i_reserve(esp_lowerer_t *lw, int64_t tasks, int64_t values, int64_t operands);
 int32_t esp_i_value_new(esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh, esp_form_t form,
                         esp_share_t share, esp_view_t view);
-int32_t esp_i_task_new(esp_lowerer_t *lw, esp_task_kind_t kind, esp_mode_t mode, int32_t class_,
-                       int32_t op, int64_t ns);
-void esp_i_task_read(esp_lowerer_t *lw, int32_t buffer);
-void esp_i_task_write(esp_lowerer_t *lw, int32_t task, int32_t buffer);
 int64_t esp_i_tensor_bytes(const esp_lowerer_t *lw,
                            esp_tensor_id_t root); /* of one micro-batch in the body */
 void esp_i_value_settle(esp_lowerer_t *lw, int32_t value);
 int64_t esp_i_value_total_bytes(const esp_lowerer_t *lw, int32_t value);
+static inline int32_t esp_i_task_new(esp_lowerer_t *lw, esp_task_kind_t kind, esp_mode_t mode,
+                                     int32_t class_, int32_t op, int64_t ns)
+{
+    esp_i_tasks_t *tasks = &lw->tasks;
+    int32_t task = tasks->n++;
+    tasks->kind[task] = (uint8_t)kind;
+    tasks->mode[task] = (uint8_t)mode;
+    tasks->class_[task] = class_;
+    tasks->op[task] = op;
+    tasks->micro[task] = (int16_t)lw->micro;
+    tasks->ns[task] = ns;
+    tasks->comm[task] = ESP_NONE;
+    tasks->read_offset[task] = lw->reads.count;
+    tasks->write_offset[task] = lw->writes.count;
+    return task;
+}
+
+static inline void esp_i_task_read(esp_lowerer_t *lw, int32_t buffer)
+{
+    esp_dcheck(lw->reads.count < lw->reads.capacity);
+    lw->reads.data[lw->reads.count++] = buffer;
+}
+
+/* Writing memory that another task made (in-place update, accumulation) is noted for
+ * anti-dependencies. */
+static inline void esp_i_task_write(esp_lowerer_t *lw, int32_t task, int32_t buffer)
+{
+    esp_dcheck(lw->writes.count < lw->writes.capacity);
+    lw->writes.data[lw->writes.count++] = buffer;
+    lw->buffers.producer[buffer] = task;
+    if (lw->buffers.root[buffer] != buffer) {
+        lw->overwriters.data[lw->overwriters.count++] = lw->buffers.root[buffer];
+        lw->overwriters.data[lw->overwriters.count++] = task;
+    }
+}
 
 /* reshard.c */
 typedef struct esp_i_want {
