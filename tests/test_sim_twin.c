@@ -82,7 +82,7 @@ static void run_twins(esp_link_mode_t links, int32_t fifo, uint64_t seed, int32_
 static void exclusive_equals_twin(void **state)
 {
     (void)state;
-    run_twins(ESP_LINK_EXCLUSIVE, 0, 1, 1000);
+    run_twins(ESP_LINK_EXCLUSIVE, 0, 1, 600);
 }
 
 static void fair_equals_twin(void **state)

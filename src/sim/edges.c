@@ -21,7 +21,7 @@ static void keep_edge(esp_sim_t *sim, int32_t before, int32_t after)
 /*
  * Edges of the compute tasks of a class. Its stream runs them in order, so an edge within it says
  * nothing new, and of those that lead to a movement the last says it all: also to that movement in
- * the next step. Last first, therefore; mark[movement] is k where a later task leads to it.
+ * the next step. Last first, therefore; mark is k for the later tasks and where they lead.
  */
 static void keep_compute_edges(esp_sim_t *sim, int32_t k)
 {
@@ -30,11 +30,13 @@ static void keep_compute_edges(esp_sim_t *sim, int32_t k)
     int32_t *mark = sim->mark;
     for (int32_t i = sim->stream[k].end - 1; i >= sim->stream[k].begin; --i) {
         int32_t t = sim->stream_task[i], end = d->successor_offset[t + 1];
+        mark[t] = k;
         for (int32_t e = d->successor_offset[t]; e < end; ++e) {
-            int32_t after = successor[e], to = task_class[after];
-            if (to < 0 ? mark[after] == k : to == k && d->position[t] < d->position[after])
+            int32_t after = successor[e];
+            if (mark[after] == k)
                 continue;
-            mark[after] = k;
+            if (task_class[after] < 0)
+                mark[after] = k;
             keep_edge(sim, t, after);
         }
     }

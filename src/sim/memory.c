@@ -32,7 +32,8 @@ void esp_i_memory_reset(esp_sim_t *sim)
     const esp_deployment_t *d = sim->d;
     for (int32_t b = 0; b < d->n_buffers; ++b) {
         bool counted = !d->buffer_resident[b] && d->buffer_root[b] == b && d->buffer_bytes[b] > 0;
-        sim->hold[b] = (esp_i_hold_t){counted ? d->buffer_bytes[b] : 0, d->buffer_class[b], 0};
+        sim->hold[b] =
+            (esp_i_hold_t){.bytes = counted ? d->buffer_bytes[b] : 0, .owner = d->buffer_class[b]};
     }
     count_uses(sim->hold, d->buffer_root, d->read_buffer, d->read_offset[d->n_tasks]);
     count_uses(sim->hold, d->buffer_root, d->write_buffer, d->write_offset[d->n_tasks]);
@@ -135,9 +136,9 @@ void esp_i_memory_start(esp_sim_t *sim, int32_t task)
             continue;
         int32_t root = d->buffer_root[buffer[i]];
         esp_i_hold_t *hold = &sim->hold[root];
-        if (hold->bytes == 0 || hold->uses < 0)
+        if (hold->live == hold->bytes)
             continue;
-        hold->uses = ~hold->uses;
+        hold->live = hold->bytes;
         grow(sim, hold->owner, sim->opts.timeline ? role_of(d, root) : 0, hold->bytes);
     }
     sim->scratch[task] = find_scratch(sim, task);
@@ -148,20 +149,15 @@ static void release(esp_sim_t *sim, const int32_t *buffer, int32_t n)
 {
     const int32_t *root_of = sim->d->buffer_root;
     for (int32_t i = 0; i < n; ++i) {
-        int32_t root = buffer[i] < 0 ? ESP_NONE : root_of[buffer[i]];
-        esp_i_hold_t *hold = buffer[i] < 0 ? NULL : &sim->hold[root];
-        if (!hold || hold->bytes == 0)
+        if (buffer[i] < 0)
             continue;
-        if (hold->uses >= 0) {
-            hold->uses--; /* read before anything wrote it: never allocated */
+        int32_t root = root_of[buffer[i]];
+        esp_i_hold_t *hold = &sim->hold[root];
+        if (--hold->uses > 0)
             continue;
-        }
-        hold->uses++; /* ~uses counts down */
-        if (hold->uses != ~0)
-            continue;
-        sim->live[hold->owner] -= hold->bytes;
+        sim->live[hold->owner] -= hold->live; /* none if nothing has written it */
         if (sim->opts.timeline)
-            sim->live_role[hold->owner * ESP_ROLE_COUNT + role_of(sim->d, root)] -= hold->bytes;
+            sim->live_role[hold->owner * ESP_ROLE_COUNT + role_of(sim->d, root)] -= hold->live;
     }
 }
 

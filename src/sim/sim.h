@@ -48,8 +48,9 @@ typedef struct esp_i_ready {
 /* Memory of one buffer, by root. */
 typedef struct esp_i_hold {
     int64_t bytes; /* 0: not counted (resident, absent, an alias) */
+    int64_t live;  /* bytes once it is allocated */
     int32_t owner; /* class */
-    int32_t uses;  /* reads and writes still to come; negative: allocated, ~uses to come */
+    int32_t uses;  /* reads and writes still to come */
 } esp_i_hold_t;
 
 /* A movement in flight on fair links, after its latency. */
