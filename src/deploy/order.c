@@ -21,6 +21,12 @@ typedef struct ready {
     int32_t task;
 } ready_t;
 
+/* When a compute stream is free; idle: NEVER. In the tree over them: the first of those below. */
+typedef struct stream {
+    int64_t end;
+    int32_t class_;
+} stream_t;
+
 /* Ready tasks of a class. While backward runs, hundreds of updates wait in the heap: the few tasks
  * that come next are kept apart from them. */
 enum { NEAR = 8 };
@@ -41,12 +47,11 @@ struct esp_i_order {
     node_t *node;
     int64_t *ready_at_rank; /* least rank that remains after a predecessor */
     uint8_t *leaf;
-    list_t *list;         /* per class */
-    ready_t *ready;       /* the heaps of the lists: room for as many tasks as the class has */
-    int64_t *stream_end;  /* per class: when its compute stream is free; idle: NEVER */
-    int32_t *stream_task; /* what it runs */
-    int32_t *due;         /* what ends now, the least task last */
-    int32_t *winner;      /* tree over the classes: who ends first; node 1 is the root */
+    list_t *list;     /* per class */
+    ready_t *ready;   /* the heaps of the lists: room for as many tasks as the class has */
+    stream_t *stream; /* tree over the classes: node 1 is the root, n_leaves + class a leaf */
+    int32_t *running; /* per class */
+    int32_t *due;     /* what ends now, the least task last */
     int32_t n_leaves;
     event_t *moving;          /* movements on their way: min-heap on (time, task) */
     int64_t *collective_free; /* per class */
@@ -70,10 +75,9 @@ esp_status_t esp_i_order_init(esp_lowerer_t *lw)
     int64_t devices = lw->cluster->n_devices, leaves = leaves_of(lw->cluster->n_devices);
     struct esp_i_order *o = lw->order = esp_i_alloc_array(alloc, 1, sizeof *o);
     bool fine = o && (o->list = esp_i_alloc_array(alloc, devices, sizeof *o->list)) &&
-                (o->stream_end = esp_i_alloc_array(alloc, leaves, sizeof(int64_t))) &&
-                (o->stream_task = esp_i_alloc_array(alloc, leaves, sizeof(int32_t))) &&
+                (o->stream = esp_i_alloc_array(alloc, 2 * leaves, sizeof *o->stream)) &&
+                (o->running = esp_i_alloc_array(alloc, leaves, sizeof(int32_t))) &&
                 (o->due = esp_i_alloc_array(alloc, leaves, sizeof(int32_t))) &&
-                (o->winner = esp_i_alloc_array(alloc, 2 * leaves, sizeof(int32_t))) &&
                 (o->collective_free = esp_i_alloc_array(alloc, devices, sizeof(int64_t))) &&
                 (o->touched = esp_i_alloc_array(alloc, (devices + 63) / 64, sizeof(uint64_t)));
     return fine ? ESP_OK : ESP_ERR_NOMEM;
@@ -84,19 +88,9 @@ void esp_i_order_fini(esp_lowerer_t *lw)
     struct esp_i_order *o = lw->order;
     if (!o)
         return;
-    void *blocks[] = {o->node,
-                      o->ready_at_rank,
-                      o->leaf,
-                      o->ready,
-                      o->list,
-                      o->stream_end,
-                      o->stream_task,
-                      o->due,
-                      o->winner,
-                      o->moving,
-                      o->collective_free,
-                      o->touched,
-                      o};
+    void *blocks[] = {o->node,   o->ready_at_rank,   o->leaf,    o->ready,
+                      o->list,   o->stream,          o->running, o->due,
+                      o->moving, o->collective_free, o->touched, o};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         esp_i_free(&lw->alloc, blocks[i]);
 }
@@ -109,13 +103,18 @@ static bool sooner(event_t a, event_t b)
     return (a.time < b.time) | ((a.time == b.time) & (a.task < b.task));
 }
 
-/* A stream ends at `end`, or is idle. */
+/* What is above comes from registers, not from what was just stored: this is on the path from event
+ * to event. */
 static void stream_set(struct esp_i_order *o, int32_t class_, int64_t end)
 {
-    o->stream_end[class_] = end;
-    for (int32_t at = (o->n_leaves + class_) / 2; at > 0; at /= 2) {
-        int32_t a = o->winner[2 * at], b = o->winner[2 * at + 1];
-        o->winner[at] = a ^ ((a ^ b) & -(int32_t)(o->stream_end[b] < o->stream_end[a]));
+    stream_t first = {end, class_};
+    int32_t at = o->n_leaves + class_;
+    for (o->stream[at] = first; at > 1; at /= 2) {
+        stream_t other = o->stream[at ^ 1];
+        int64_t takes = -(int64_t)(other.end < first.end);
+        first.end ^= (first.end ^ other.end) & takes;
+        first.class_ ^= (first.class_ ^ other.class_) & (int32_t)takes;
+        o->stream[at / 2] = first;
     }
 }
 
@@ -128,42 +127,38 @@ static void due_add(struct esp_i_order *o, int32_t task)
 }
 
 /* What ends at that time on the streams below a node. */
-static void due_below(struct esp_i_order *o, int32_t node, int64_t time)
+static void due_below(struct esp_i_order *o, int32_t at, int64_t time)
 {
-    int32_t class_ = o->winner[node];
-    if (o->stream_end[class_] != time)
+    if (o->stream[at].end != time)
         return;
-    if (node >= o->n_leaves) {
-        due_add(o, o->stream_task[class_]);
+    if (at >= o->n_leaves) {
+        due_add(o, o->running[o->stream[at].class_]);
         return;
     }
-    due_below(o, 2 * node, time);
-    due_below(o, 2 * node + 1, time);
+    due_below(o, 2 * at, time);
+    due_below(o, 2 * at + 1, time);
 }
 
 /* What ends at that time: mostly one task. */
 static void due_find(struct esp_i_order *o, int64_t time)
 {
-    int32_t class_ = o->winner[1], more = 0;
-    if (o->stream_end[class_] != time)
+    stream_t first = o->stream[1];
+    bool more = false;
+    if (first.end != time)
         return;
-    for (int32_t node = o->n_leaves + class_; node > 1; node /= 2)
-        more |= o->stream_end[o->winner[node ^ 1]] == time;
+    for (int32_t at = o->n_leaves + first.class_; at > 1; at /= 2)
+        more |= o->stream[at ^ 1].end == time;
     if (more)
         due_below(o, 1, time);
     else
-        o->due[o->n_due++] = o->stream_task[class_];
+        o->due[o->n_due++] = o->running[first.class_];
 }
 
 static void streams_reset(struct esp_i_order *o, int32_t n_classes)
 {
     o->n_leaves = leaves_of(n_classes);
-    for (int32_t c = 0; c < o->n_leaves; c++) {
-        o->stream_end[c] = NEVER;
-        o->winner[o->n_leaves + c] = c;
-    }
-    for (int32_t at = o->n_leaves - 1; at > 0; at--)
-        o->winner[at] = o->winner[2 * at];
+    for (int32_t at = 2 * o->n_leaves - 1; at > 0; at--)
+        o->stream[at] = (stream_t){NEVER, at < o->n_leaves ? 0 : at - o->n_leaves};
 }
 
 static void moving_push(struct esp_i_order *o, event_t event)
@@ -191,8 +186,8 @@ static event_t moving_pop(struct esp_i_order *o)
 /* When something ends next. */
 static int64_t time_next(const struct esp_i_order *o)
 {
-    int64_t stream = o->stream_end[o->winner[1]];
-    return o->n_moving ? esp_i_min_i64(o->moving[0].time, stream) : stream;
+    int64_t end = o->stream[1].end;
+    return o->n_moving ? esp_i_min_i64(o->moving[0].time, end) : end;
 }
 
 /* The least task of those that end now; ESP_NONE: there is none left. */
@@ -415,13 +410,20 @@ static void task_ready(esp_lowerer_t *lw, int32_t task, int64_t now)
 static void stream_start(esp_lowerer_t *lw, int32_t class_, int64_t now)
 {
     struct esp_i_order *o = lw->order;
-    if (o->stream_end[class_] > now && o->stream_end[class_] != NEVER)
+    int64_t end = o->stream[o->n_leaves + class_].end;
+    if (end > now && end != NEVER)
         return;
     int32_t task = list_pop(o, &o->list[class_]);
-    if (task != ESP_NONE)
-        position_take(lw, task);
-    o->stream_task[class_] = task;
-    stream_set(o, class_, task == ESP_NONE ? NEVER : now + o->node[task].ns);
+    o->running[class_] = task;
+    if (task == ESP_NONE) {
+        stream_set(o, class_, NEVER);
+        return;
+    }
+    stream_set(o, class_, now + o->node[task].ns);
+    position_take(lw, task);
+    int32_t first = lw->successor_offset[task]; /* what is asked when the task ends */
+    if (first < lw->successor_offset[task + 1])
+        __builtin_prefetch(&o->node[lw->successor[first]]);
 }
 
 /* Classes in order. */
