@@ -107,14 +107,16 @@ static bool sooner(event_t a, event_t b)
  * to event. */
 static void stream_set(struct esp_i_order *o, int32_t class_, int64_t end)
 {
-    stream_t first = {end, class_};
+    stream_t *stream = o->stream;
     int32_t at = o->n_leaves + class_;
-    for (o->stream[at] = first; at > 1; at /= 2) {
-        stream_t other = o->stream[at ^ 1];
-        int64_t takes = -(int64_t)(other.end < first.end);
-        first.end ^= (first.end ^ other.end) & takes;
-        first.class_ ^= (first.class_ ^ other.class_) & (int32_t)takes;
-        o->stream[at / 2] = first;
+    stream[at].end = end;
+    for (; at > 1; at /= 2) {
+        int64_t other = stream[at ^ 1].end;
+        int32_t its = stream[at ^ 1].class_;
+        class_ = other < end ? its : class_;
+        end = other < end ? other : end;
+        stream[at / 2].end = end;
+        stream[at / 2].class_ = class_;
     }
 }
 
