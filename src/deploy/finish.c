@@ -22,99 +22,98 @@ static bool pair_push(esp_lowerer_t *lw, esp_i_ids_t *before, esp_i_ids_t *after
 }
 
 /*
- * What the dependencies of a buffer ask: who makes it, and, of roots, who writes the memory first
- * and last in a step. chain: the first of the tasks that write it again, in id order; the next ones
- * follow in overwriting_t; ESP_NONE: nobody writes twice.
+ * Tasks that write memory again, in id order. again[root]: the first of them, as an index of
+ * lw->overwriters; the next ones follow in `next`. ESP_NONE: nobody does, and who makes the root is
+ * its only writer.
  */
-typedef struct memory {
-    int32_t made, first, last, chain; /* tasks; ESP_NONE: no task */
-    bool first_moves, last_moves;     /* the first and the last writer are movements */
-    bool is_read;                     /* after the last write */
-} memory_t;
-
 typedef struct overwriting {
-    memory_t *memory;
-    int32_t *next;   /* per overwriter; ESP_NONE: the last of its memory */
-    int32_t *before; /* per edge that a read implies: its tail */
+    int32_t *again, *next;
+    int32_t *last;    /* per first one: the last of the same memory */
+    int32_t *before;  /* per edge that a read implies: its tail */
+    uint8_t *is_read; /* root: after the last write */
 } overwriting_t;
 
-static bool moves(const esp_lowerer_t *lw, int32_t task)
+static int32_t overwriter(const esp_lowerer_t *lw, int32_t i)
 {
-    return task != ESP_NONE && lw->tasks.kind[task] == ESP_TASK_COMM;
+    return lw->overwriters.data[2 * i + 1];
 }
 
-static void memory_index(esp_lowerer_t *lw, const overwriting_t *o)
+static void overwriting_index(const esp_lowerer_t *lw, overwriting_t *o)
 {
-    const esp_i_buffers_t *buffers = &lw->buffers;
-    memset(lw->class_resident, 0, (size_t)lw->n_classes * sizeof *lw->class_resident);
-    for (int32_t b = 0; b < buffers->n; b++) {
-        int32_t made = buffers->producer[b];
-        bool moved = moves(lw, made);
-        o->memory[b] = (memory_t){made, made, made, ESP_NONE, moved, moved, false};
-        if (buffers->resident[b] && buffers->root[b] == b)
-            lw->class_resident[buffers->class_[b]] += buffers->bytes[b];
-    }
+    memset(o->again, 0xff, (size_t)lw->buffers.n * sizeof *o->again);
+    memset(o->is_read, 0, (size_t)lw->buffers.n);
     for (int32_t i = lw->overwriters.count / 2 - 1; i >= 0; i--) {
-        memory_t *memory = &o->memory[lw->overwriters.data[2 * i]];
-        o->next[i] = memory->chain;
-        memory->chain = i;
-    }
-    for (int32_t i = 0; i < lw->overwriters.count / 2; i++) {
-        memory_t *memory = &o->memory[lw->overwriters.data[2 * i]];
-        memory->last = lw->overwriters.data[2 * i + 1];
-        memory->last_moves = moves(lw, memory->last);
-        if (memory->first == ESP_NONE) {
-            memory->first = memory->last;
-            memory->first_moves = memory->last_moves;
-        }
+        int32_t *first = &o->again[lw->overwriters.data[2 * i]];
+        o->last[i] = *first == ESP_NONE ? overwriter(lw, i) : o->last[*first];
+        o->next[i] = *first;
+        *first = i;
     }
 }
 
 /* A reader of memory comes before the next task that writes it again. */
-static bool anti_dependency(esp_lowerer_t *lw, const overwriting_t *o, int32_t task, int32_t chain)
+static bool anti_dependency(esp_lowerer_t *lw, const overwriting_t *o, int32_t task, int32_t i)
 {
-    while (chain != ESP_NONE && lw->overwriters.data[2 * chain + 1] < task)
-        chain = o->next[chain];
-    int32_t writer = chain == ESP_NONE ? task : lw->overwriters.data[2 * chain + 1];
+    while (i != ESP_NONE && overwriter(lw, i) < task)
+        i = o->next[i];
+    int32_t writer = i == ESP_NONE ? task : overwriter(lw, i);
     return writer == task || pair_push(lw, &lw->extra_before, &lw->extra_after, task, writer);
+}
+
+/* First and last task that write the memory of a root buffer; ESP_NONE: no task does. */
+static int32_t first_writer(const esp_lowerer_t *lw, const overwriting_t *o, int32_t root)
+{
+    int32_t made = lw->buffers.producer[root], i = o->again[root];
+    return made != ESP_NONE || i == ESP_NONE ? made : overwriter(lw, i);
+}
+
+static int32_t last_writer(const esp_lowerer_t *lw, const overwriting_t *o, int32_t root)
+{
+    int32_t i = o->again[root];
+    return i == ESP_NONE ? lw->buffers.producer[root] : o->last[i];
+}
+
+/* Compute streams run step after step: only movements need an edge from one step to the next. */
+static bool cross_push(esp_lowerer_t *lw, int32_t before, int32_t after)
+{
+    if (lw->tasks.kind[before] != ESP_TASK_COMM && lw->tasks.kind[after] != ESP_TASK_COMM)
+        return true;
+    return pair_push(lw, &lw->cross_before, &lw->cross_after, before, after);
 }
 
 /*
  * Between steps, per memory: what is read before the first write waits for the last write of the
  * step before; the first write waits for the readers of the last one, and for it if there are none.
- * Everything in between is ordered within the step. Compute streams run step after step: only
- * movements need an edge.
+ * Everything in between is ordered within the step.
  */
-static bool cross_dependency(esp_lowerer_t *lw, memory_t *memory, int32_t task, bool moved)
+static bool cross_dependency(esp_lowerer_t *lw, const overwriting_t *o, int32_t task, int32_t root)
 {
-    if (task < memory->first && (moved || memory->last_moves) &&
-        !pair_push(lw, &lw->cross_before, &lw->cross_after, memory->last, task))
-        return false;
-    if (task <= memory->last)
+    int32_t first = first_writer(lw, o, root), last = last_writer(lw, o, root);
+    if (first == ESP_NONE)
         return true;
-    memory->is_read = true;
-    return !(moved || memory->first_moves) ||
-           pair_push(lw, &lw->cross_before, &lw->cross_after, task, memory->first);
+    if (task < first && !cross_push(lw, last, task))
+        return false;
+    if (task <= last)
+        return true;
+    o->is_read[root] = 1;
+    return cross_push(lw, task, first);
 }
 
 /* All that a read implies. successor_offset[t + 2] counts the edges that leave task t, and
  * n_predecessors[t] those that end there. */
 static bool reads_visit(esp_lowerer_t *lw, const overwriting_t *o)
 {
-    const int32_t *offset = lw->tasks.read_offset, *root = lw->buffers.root;
+    const int32_t *offset = lw->tasks.read_offset, *producer = lw->buffers.producer;
     int32_t n_edges = 0;
     for (int32_t t = 0; t < lw->tasks.n; t++) {
-        bool moved = moves(lw, t);
         int32_t first_edge = n_edges;
         for (int32_t r = offset[t]; r < offset[t + 1]; r++) {
             int32_t b = lw->reads.data[r];
             if (b == ESP_NONE)
                 continue;
-            memory_t *memory = &o->memory[root[b]];
-            int32_t made = o->memory[b].made;
-            if (memory->chain != ESP_NONE && !anti_dependency(lw, o, t, memory->chain))
+            int32_t root = lw->buffers.root[b], made = producer[b];
+            if (o->again[root] != ESP_NONE && !anti_dependency(lw, o, t, o->again[root]))
                 return false;
-            if (memory->first != ESP_NONE && !cross_dependency(lw, memory, t, moved))
+            if (!cross_dependency(lw, o, t, root))
                 return false;
             if (made == ESP_NONE || made == t)
                 continue;
@@ -130,13 +129,21 @@ static bool reads_visit(esp_lowerer_t *lw, const overwriting_t *o)
 static bool unread_cross(esp_lowerer_t *lw, const overwriting_t *o)
 {
     for (int32_t b = 0; b < lw->buffers.n; b++) {
-        const memory_t *memory = &o->memory[b];
-        if (!memory->is_read && memory->first != ESP_NONE && lw->buffers.root[b] == b &&
-            (memory->first_moves || memory->last_moves) &&
-            !pair_push(lw, &lw->cross_before, &lw->cross_after, memory->last, memory->first))
+        if (o->is_read[b] || lw->buffers.root[b] != b)
+            continue;
+        int32_t first = first_writer(lw, o, b);
+        if (first != ESP_NONE && !cross_push(lw, last_writer(lw, o, b), first))
             return false;
     }
     return true;
+}
+
+static void residents_count(esp_lowerer_t *lw)
+{
+    memset(lw->class_resident, 0, (size_t)lw->n_classes * sizeof *lw->class_resident);
+    for (int32_t b = 0; b < lw->buffers.n; b++)
+        if (lw->buffers.resident[b] && lw->buffers.root[b] == b)
+            lw->class_resident[lw->buffers.class_[b]] += lw->buffers.bytes[b];
 }
 
 static bool tasks_reserve(esp_lowerer_t *lw)
@@ -290,20 +297,21 @@ esp_status_t esp_i_finish(esp_lowerer_t *lw, esp_diag_t *diag)
         return esp_i_nomem(diag);
     offsets_close(lw);
     size_t buffers = (size_t)lw->buffers.n + 1, writers = (size_t)lw->overwriters.count / 2 + 1;
-    size_t reads = (size_t)lw->reads.count + 1;
-    char *scratch =
-        esp_i_alloc(&lw->alloc, buffers * sizeof(memory_t) + (writers + reads) * sizeof(int32_t));
+    size_t ids = buffers + 2 * writers + (size_t)lw->reads.count;
+    int32_t *scratch = esp_i_alloc(&lw->alloc, ids * sizeof *scratch + buffers);
     if (!scratch)
         return esp_i_nomem(diag);
-    overwriting_t o = {.memory = (memory_t *)(void *)scratch};
-    o.next = (int32_t *)(void *)(o.memory + buffers);
-    o.before = o.next + writers;
-    memory_index(lw, &o);
+    overwriting_t o = {.again = scratch, .next = scratch + buffers};
+    o.last = o.next + writers;
+    o.before = o.last + writers;
+    o.is_read = (uint8_t *)(scratch + ids);
+    overwriting_index(lw, &o);
     bool fine = tasks_reserve(lw) && reads_visit(lw, &o) && unread_cross(lw, &o) &&
                 meshes_publish(lw) && successors_fill(lw, o.before);
     esp_i_free(&lw->alloc, scratch);
     if (!fine)
         return esp_i_nomem(diag);
+    residents_count(lw);
     publish_plan(lw);
     publish_tasks(lw);
     return ESP_OK;

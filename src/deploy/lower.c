@@ -72,19 +72,26 @@ static void emit_compute(esp_lowerer_t *lw, const lowered_op_t *low)
 {
     const esp_graph_t *g = lw->graph;
     const esp_i_local_mesh_t local = lw->local.data[low->mesh];
+    const int32_t *classes = lw->mesh_class.data + local.class_first;
+    const esp_i_tasks_t tasks = lw->tasks;
     int32_t n_in = g->input_offset[low->op + 1] - g->input_offset[low->op];
     int32_t n_out = g->output_offset[low->op + 1] - g->output_offset[low->op];
-    int32_t first = lw->tasks.n;
-    for (int32_t slot = 0; slot < local.n_classes; slot++) {
-        int32_t class_ = lw->mesh_class.data[local.class_first + slot];
-        int64_t ns = esp_cost_op_ns(lw->cost, low->op, lw->class_type[class_],
-                                    op_part(lw, low, slot), low->mode == ESP_MODE_SHARD);
-        int32_t task = esp_i_task_new(lw, ESP_TASK_COMPUTE, low->mode, class_, low->op, ns);
-        lw->tasks.read_offset[task] += slot * n_in;
-        lw->tasks.write_offset[task] += slot * n_out;
+    memset(tasks.kind + tasks.n, ESP_TASK_COMPUTE, (size_t)local.n_classes);
+    memset(tasks.mode + tasks.n, (int)low->mode, (size_t)local.n_classes);
+    for (int32_t slot = 0, task = tasks.n; slot < local.n_classes; slot++, task++) {
+        tasks.class_[task] = classes[slot];
+        tasks.op[task] = low->op;
+        tasks.micro[task] = (int16_t)lw->micro;
+        tasks.comm[task] = ESP_NONE;
+        tasks.read_offset[task] = lw->reads.count + slot * n_in;
+        tasks.write_offset[task] = lw->writes.count + slot * n_out;
     }
+    for (int32_t slot = 0, task = tasks.n; slot < local.n_classes; slot++, task++)
+        tasks.ns[task] = esp_cost_op_ns(lw->cost, low->op, lw->class_type[classes[slot]],
+                                        op_part(lw, low, slot), low->mode == ESP_MODE_SHARD);
+    lw->tasks.n += local.n_classes;
     emit_reads(lw, low, n_in);
-    emit_writes(lw, low, n_out, first);
+    emit_writes(lw, low, n_out, tasks.n);
 }
 
 /* A new version lives in the memory of the old one. */

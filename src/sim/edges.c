@@ -123,7 +123,7 @@ void esp_i_edges_fill(esp_sim_t *sim)
 
 /*
  * Runs: tasks that follow each other on a compute stream and have nothing to do with others in
- * between. They are one event; record.c takes them apart again for the last step. What begins a run
+ * between. They are one event; memory.c takes them apart again for the last step. What begins a run
  * or goes on without one is where no edge tells; a task without duration is alone, as it makes a
  * round of its own.
  */

@@ -1,7 +1,13 @@
 /*
- * Memory of the last step, per device of a class. A buffer is allocated when the first task that
- * writes it starts, and freed when the last task that reads or writes it has ended. Counts are kept
- * per root, so an alias keeps its memory alive.
+ * What is kept of the last step: memory per device of a class, and, if asked for, start and end of
+ * every task. A buffer is allocated when the first task that writes it starts, and freed when the
+ * last task that reads or writes it has ended. Counts are kept per root, so an alias keeps its
+ * memory alive.
+ *
+ * A stretch of a compute stream is one event, but its tasks take and free memory one by one. The
+ * buffers of a task lie on the classes that take part in it, so only movements of the same class
+ * see when: the tasks of a stretch are recorded when it ends, and before such a movement starts or
+ * ends.
  */
 #include "sim/sim.h"
 
@@ -127,7 +133,7 @@ static void scratch(esp_sim_t *sim, int32_t task, int64_t sign)
 
 /* ---- tasks ------------------------------------------------------------------------------- */
 
-void esp_i_memory_start(esp_sim_t *sim, int32_t task)
+static void memory_start(esp_sim_t *sim, int32_t task)
 {
     const esp_deployment_t *d = sim->d;
     const int32_t *buffer = d->write_buffer, end = d->write_offset[task + 1];
@@ -136,10 +142,10 @@ void esp_i_memory_start(esp_sim_t *sim, int32_t task)
             continue;
         int32_t root = d->buffer_root[buffer[i]];
         esp_i_hold_t *hold = &sim->hold[root];
-        if (hold->live == hold->bytes)
+        if (hold->bytes <= 0)
             continue;
-        hold->live = hold->bytes;
         grow(sim, hold->owner, sim->opts.timeline ? role_of(d, root) : 0, hold->bytes);
+        hold->bytes = -hold->bytes;
     }
     sim->scratch[task] = find_scratch(sim, task);
     scratch(sim, task, 1);
@@ -153,19 +159,64 @@ static void release(esp_sim_t *sim, const int32_t *buffer, int32_t n)
             continue;
         int32_t root = root_of[buffer[i]];
         esp_i_hold_t *hold = &sim->hold[root];
-        if (--hold->uses > 0)
+        if (--hold->uses > 0 || hold->bytes >= 0) /* nothing may have written it */
             continue;
-        sim->live[hold->owner] -= hold->live; /* none if nothing has written it */
+        sim->live[hold->owner] += hold->bytes;
         if (sim->opts.timeline)
-            sim->live_role[hold->owner * ESP_ROLE_COUNT + role_of(sim->d, root)] -= hold->live;
+            sim->live_role[hold->owner * ESP_ROLE_COUNT + role_of(sim->d, root)] += hold->bytes;
     }
 }
 
-void esp_i_memory_end(esp_sim_t *sim, int32_t task)
+static void memory_end(esp_sim_t *sim, int32_t task)
 {
     const esp_deployment_t *d = sim->d;
     int32_t read = d->read_offset[task], write = d->write_offset[task];
     scratch(sim, task, -1);
     release(sim, d->read_buffer + read, d->read_offset[task + 1] - read);
     release(sim, d->write_buffer + write, d->write_offset[task + 1] - write);
+}
+
+/* ---- the last step ------------------------------------------------------------------------- */
+
+/* The tasks of the stretch on this class that start up to then. */
+static void follow(esp_sim_t *sim, int32_t class_, int64_t until)
+{
+    esp_i_stream_t *stream = &sim->stream[class_];
+    while (stream->at < stream->final && stream->at_end <= until) {
+        int32_t task = sim->stream_task[stream->at++], next = sim->stream_task[stream->at];
+        memory_end(sim, task);
+        memory_start(sim, next);
+        if (sim->opts.timeline)
+            sim->end_ns[task] = sim->start_ns[next] = stream->at_end;
+        stream->at_end += sim->ns[next];
+    }
+}
+
+static void follow_classes(esp_sim_t *sim, int32_t task, int64_t until)
+{
+    const esp_deployment_t *d = sim->d;
+    int32_t comm = d->task_comm[task];
+    if (comm < 0) {
+        follow(sim, d->task_class[task], until);
+        return;
+    }
+    for (int32_t i = d->comm_class_offset[comm]; i < d->comm_class_offset[comm + 1]; ++i)
+        follow(sim, d->comm_class[i], until);
+}
+
+void esp_i_record_start(esp_sim_t *sim, int32_t task)
+{
+    follow_classes(sim, task, sim->now);
+    memory_start(sim, task);
+    if (sim->opts.timeline)
+        sim->start_ns[task] = sim->now;
+}
+
+/* In the first round of an instant, what ends comes before what starts. */
+void esp_i_record_end(esp_sim_t *sim, int32_t task)
+{
+    follow_classes(sim, task, sim->again ? sim->now : sim->now - 1);
+    memory_end(sim, task);
+    if (sim->opts.timeline)
+        sim->end_ns[task] = sim->now;
 }

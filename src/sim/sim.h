@@ -47,8 +47,7 @@ typedef struct esp_i_ready {
 
 /* Memory of one buffer, by root. */
 typedef struct esp_i_hold {
-    int64_t bytes; /* 0: not counted (resident, absent, an alias) */
-    int64_t live;  /* bytes once it is allocated */
+    int64_t bytes; /* negative: allocated; 0: not counted (resident, an alias) */
     int32_t owner; /* class */
     int32_t uses;  /* reads and writes still to come */
 } esp_i_hold_t;
@@ -195,16 +194,11 @@ bool esp_i_fair_take(esp_sim_t *sim, int32_t *task_out, int32_t *step_out);
 /* New speeds after flows came or went. */
 void esp_i_fair_solve(esp_sim_t *sim);
 
-/* ---- the last step (record.c) --------------------------------------------------------------- */
+/* ---- the last step (memory.c) --------------------------------------------------------------- */
 
 /* A task of the last step starts or ends now: memory, and the timeline if there is one. */
 void esp_i_record_start(esp_sim_t *sim, int32_t task);
 void esp_i_record_end(esp_sim_t *sim, int32_t task);
-
-/* ---- memory (memory.c) -------------------------------------------------------------------- */
-
 void esp_i_memory_reset(esp_sim_t *sim);
-void esp_i_memory_start(esp_sim_t *sim, int32_t task);
-void esp_i_memory_end(esp_sim_t *sim, int32_t task);
 
 #endif
