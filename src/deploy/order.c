@@ -103,12 +103,17 @@ static bool sooner(event_t a, event_t b)
     return (a.time < b.time) | ((a.time == b.time) & (a.task < b.task));
 }
 
+static uint32_t leaf_of(const struct esp_i_order *o, int32_t class_)
+{
+    return (uint32_t)(o->n_leaves + class_);
+}
+
 /* What is above comes from registers, not from what was just stored: this is on the path from event
  * to event. */
 static void stream_set(struct esp_i_order *o, int32_t class_, int64_t end)
 {
     stream_t *stream = o->stream;
-    int32_t at = o->n_leaves + class_;
+    uint32_t at = leaf_of(o, class_);
     stream[at].end = end;
     for (; at > 1; at /= 2) {
         int64_t other = stream[at ^ 1].end;
@@ -141,19 +146,20 @@ static void due_below(struct esp_i_order *o, int32_t at, int64_t time)
     due_below(o, 2 * at + 1, time);
 }
 
-/* What ends at that time: mostly one task. */
-static void due_find(struct esp_i_order *o, int64_t time)
+/* What ends at that time on the streams, to be taken by task. Mostly it is one task, which is
+ * returned instead; ESP_NONE: the list, if anything. */
+static int32_t due_find(struct esp_i_order *o, int64_t time)
 {
     stream_t first = o->stream[1];
-    bool more = false;
+    bool more = o->n_moving && o->moving[0].time == time;
     if (first.end != time)
-        return;
-    for (int32_t at = o->n_leaves + first.class_; at > 1; at /= 2)
+        return ESP_NONE;
+    for (uint32_t at = leaf_of(o, first.class_); at > 1; at /= 2)
         more |= o->stream[at ^ 1].end == time;
-    if (more)
-        due_below(o, 1, time);
-    else
-        o->due[o->n_due++] = o->running[first.class_];
+    if (!more)
+        return o->running[first.class_];
+    due_below(o, 1, time);
+    return ESP_NONE;
 }
 
 static void streams_reset(struct esp_i_order *o, int32_t n_classes)
@@ -204,29 +210,30 @@ static int32_t due_take(struct esp_i_order *o, int64_t now)
 /* ---- what is ready -----------------------------------------------------------------------------
  */
 
-static bool more_urgent(ready_t a, ready_t b)
+static inline bool more_urgent(ready_t a, ready_t b)
 {
     return (a.rank > b.rank) | ((a.rank == b.rank) & (a.task < b.task));
 }
 
 static void heap_push(ready_t *heap, int32_t n, ready_t ready)
 {
-    int32_t at = n;
+    uint32_t at = (uint32_t)n;
     for (; at > 0 && more_urgent(ready, heap[(at - 1) / 2]); at = (at - 1) / 2)
         heap[at] = heap[(at - 1) / 2];
     heap[at] = ready;
 }
 
 /* Leaves n entries. The hole sinks to the bottom, where the last entry mostly belongs. */
-static ready_t heap_pop(ready_t *heap, int32_t n)
+static int32_t heap_pop(ready_t *heap, int32_t n)
 {
-    ready_t top = heap[0], last = heap[n];
-    int32_t at = 0;
-    for (int32_t child; (child = 2 * at + 1) < n; at = child) {
+    ready_t last = heap[n];
+    int32_t top = heap[0].task;
+    uint32_t at = 0;
+    for (uint32_t child; (child = 2 * at + 1) < (uint32_t)n; at = child) {
         child += more_urgent(heap[child + 1], heap[child]);
         heap[at] = heap[child];
     }
-    heap_push(heap, at, last);
+    heap_push(heap, (int32_t)at, last);
     return top;
 }
 
@@ -252,7 +259,7 @@ static int32_t list_pop(struct esp_i_order *o, list_t *list)
 {
     if (list->n_near > 0)
         return list->near[--list->n_near].task;
-    return list->n > 0 ? heap_pop(o->ready + list->first, --list->n).task : ESP_NONE;
+    return list->n > 0 ? heap_pop(o->ready + list->first, --list->n) : ESP_NONE;
 }
 
 /* ---- the schedule
@@ -394,7 +401,7 @@ static void move_start(esp_lowerer_t *lw, int32_t task, int64_t now)
 
 static void touch(struct esp_i_order *o, int32_t class_)
 {
-    o->touched[class_ / 64] |= UINT64_C(1) << (class_ % 64);
+    o->touched[(uint32_t)class_ / 64] |= UINT64_C(1) << ((uint32_t)class_ % 64);
 }
 
 static void task_ready(esp_lowerer_t *lw, int32_t task, int64_t now)
@@ -412,7 +419,7 @@ static void task_ready(esp_lowerer_t *lw, int32_t task, int64_t now)
 static void stream_start(esp_lowerer_t *lw, int32_t class_, int64_t now)
 {
     struct esp_i_order *o = lw->order;
-    int64_t end = o->stream[o->n_leaves + class_].end;
+    int64_t end = o->stream[leaf_of(o, class_)].end;
     if (end > now && end != NEVER)
         return;
     int32_t task = list_pop(o, &o->list[class_]);
@@ -432,7 +439,7 @@ static void stream_start(esp_lowerer_t *lw, int32_t class_, int64_t now)
 static void streams_start(esp_lowerer_t *lw, int64_t now)
 {
     struct esp_i_order *o = lw->order;
-    for (int32_t word = 0; word < (lw->n_classes + 63) / 64; word++) {
+    for (int32_t word = 0; 64 * word < lw->n_classes; word++) {
         uint64_t bits = o->touched[word];
         o->touched[word] = 0;
         for (; bits; bits &= bits - 1)
@@ -462,8 +469,10 @@ esp_status_t esp_i_order(esp_lowerer_t *lw, esp_diag_t *diag)
             task_ready(lw, t, 0);
     streams_start(lw, 0);
     for (int64_t now; (now = time_next(o)) != NEVER;) {
-        due_find(o, now);
-        for (int32_t task; (task = due_take(o, now)) != ESP_NONE;)
+        int32_t task = due_find(o, now);
+        if (task == ESP_NONE)
+            task = due_take(o, now);
+        for (; task != ESP_NONE; task = due_take(o, now))
             task_end(lw, task, now);
         streams_start(lw, now);
     }
