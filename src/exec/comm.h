@@ -1,0 +1,76 @@
+/*
+ * Communication backends: how messages travel between the ranks of a run.
+ *
+ * A message is prepared once and then started any number of times. It lists pieces of memory of the
+ * sender or the receiver; both sides list equally many bytes in all, cut as they like. Messages
+ * between two ranks with the same tag arrive in the order in which they were started. Starting
+ * never blocks; `test` makes progress. One thread per rank calls all of these.
+ *
+ * What is not here (broadcasts of a plan, barriers, gathering a tensor) is made of messages, in
+ * message.c.
+ */
+#ifndef ESP_EXEC_COMM_H
+#define ESP_EXEC_COMM_H
+
+#include "base/base.h"
+
+typedef struct esp_i_piece {
+    char *data;
+    int64_t bytes;
+} esp_i_piece_t;
+
+typedef struct esp_i_comm esp_i_comm_t; /* begins with its type */
+typedef struct esp_i_message esp_i_message_t;
+
+typedef struct esp_i_comm_type {
+    const char *name;
+    /* `tag` is in [0, 2^30). The pieces are copied. Errors: ESP_ERR_NOMEM, ESP_ERR_IO. */
+    esp_status_t (*prepare)(esp_i_comm_t *self, bool send, int32_t peer, int32_t tag, int32_t n,
+                            const esp_i_piece_t *piece, esp_i_message_t **out, esp_diag_t *diag);
+    esp_status_t (*start)(esp_i_comm_t *self, esp_i_message_t *message, esp_diag_t *diag);
+    /*
+     * Progress: of n messages that were started, sets done[i] where it has ended (or had before);
+     * true sets *progress_out if any did just now. ESP_ERR_IO once any rank has failed.
+     */
+    esp_status_t (*test)(esp_i_comm_t *self, int32_t n, esp_i_message_t *const *message, bool *done,
+                         bool *progress_out, esp_diag_t *diag);
+    void (*release)(esp_i_comm_t *self, esp_i_message_t *message); /* one that is not under way */
+    /* Ends the whole job: every rank's next call fails; MPI: the processes end. */
+    void (*abort)(esp_i_comm_t *self, const char *why);
+    void (*destroy)(esp_i_comm_t *self);
+} esp_i_comm_type_t;
+
+struct esp_i_comm {
+    const esp_i_comm_type_t *type;
+    int32_t rank, n_ranks;
+};
+
+/* n ranks in this process, for n threads: comm_out[0..n). */
+esp_status_t esp_i_comm_local_create(const esp_allocator_t *alloc, int32_t n,
+                                     esp_i_comm_t **comm_out);
+/*
+ * This process as one rank of an MPI job (MPI_COMM_WORLD), initialising MPI if nobody has; the
+ * caller's thread is the one that calls. Errors: ESP_ERR_UNSUPPORTED (built without MPI),
+ * ESP_ERR_IO.
+ */
+esp_status_t esp_i_comm_mpi_create(const esp_allocator_t *alloc, esp_i_comm_t **comm_out,
+                                   esp_diag_t *diag);
+/* Whether this process was started by mpirun with more than one rank; calls no MPI. */
+bool esp_i_comm_mpi_started(void);
+
+/* message.c: collective calls made of messages, for the set-up and for reading results. They poll
+ * until done. */
+esp_status_t esp_i_comm_send(esp_i_comm_t *comm, int32_t peer, int32_t tag, const void *data,
+                             int64_t bytes, esp_diag_t *diag);
+esp_status_t esp_i_comm_receive(esp_i_comm_t *comm, int32_t peer, int32_t tag, void *data,
+                                int64_t bytes, esp_diag_t *diag);
+esp_status_t esp_i_comm_barrier(esp_i_comm_t *comm, esp_diag_t *diag);
+/* From rank 0 to all. */
+esp_status_t esp_i_comm_broadcast(esp_i_comm_t *comm, void *data, int64_t bytes, esp_diag_t *diag);
+/* Between two polls: yields first, then sleeps a little longer each time (at most 100 us). */
+void esp_i_comm_pause(int32_t *idle);
+
+/* Tags: the movements of a deployment use their index; these are for the calls above. */
+enum { ESP_I_TAG_CONTROL = 1 << 29 };
+
+#endif
