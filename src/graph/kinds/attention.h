@@ -41,6 +41,11 @@ void esp_i_att_runs(const esp_attr_t *attr, const esp_i_att_shapes_t *shapes, es
 /* Elements of a tensor in that layout. */
 int64_t esp_i_att_elements(const esp_i_att_t *att, int32_t layout);
 
+/* The axes as this share of a kernel holds them; `mask`: its input, if there (data not NULL). */
+esp_i_att_t esp_i_att_of(const esp_i_kernel_t *kernel, int32_t mask);
+/* Heads of all samples, of this share. */
+int64_t esp_i_att_heads(const esp_i_att_t *att);
+
 void esp_i_att_kernel(const esp_i_kernel_t *kernel);
 void esp_i_att_grad_kernel(const esp_i_kernel_t *kernel);
 

@@ -43,7 +43,7 @@ static void apply_split(esp_i_att_t *att, const esp_i_buffer_t *q)
     }
 }
 
-static esp_i_att_t axes_of(const esp_i_kernel_t *kernel, int32_t mask)
+esp_i_att_t esp_i_att_of(const esp_i_kernel_t *kernel, int32_t mask)
 {
     const esp_i_buffer_t *in = kernel->in;
     const bool masked = mask < kernel->n_in && in[mask].data != NULL;
@@ -59,8 +59,7 @@ static esp_i_att_t axes_of(const esp_i_kernel_t *kernel, int32_t mask)
     return att;
 }
 
-/* Heads of all samples, of this share. */
-static int64_t head_count(const esp_i_att_t *att)
+int64_t esp_i_att_heads(const esp_i_att_t *att)
 {
     int64_t heads = 1;
     for (int32_t run = RUNS; run < att->n; run++)
@@ -160,8 +159,8 @@ static void attend(const row_t *row)
 
 void esp_i_att_kernel(const esp_i_kernel_t *kernel)
 {
-    const esp_i_att_t att = axes_of(kernel, MASK_IN);
-    for (int64_t head = 0; head < head_count(&att); head++) {
+    const esp_i_att_t att = esp_i_att_of(kernel, MASK_IN);
+    for (int64_t head = 0; head < esp_i_att_heads(&att); head++) {
         for (int64_t query = 0; query < att.extent[QUERY]; query++) {
             const row_t row = row_of(kernel, &att, MASK_IN, head, query);
             attend(&row);
@@ -224,11 +223,11 @@ static void attend_back(const row_t *row)
 
 void esp_i_att_grad_kernel(const esp_i_kernel_t *kernel)
 {
-    const esp_i_att_t att = axes_of(kernel, G_MASK);
+    const esp_i_att_t att = esp_i_att_of(kernel, G_MASK);
     for (int32_t i = 0; i < kernel->n_out; i++)
         for (int64_t j = 0; j < esp_i_buffer_elements(&kernel->out[i]); j++)
             kernel->out[i].data[j] = 0;
-    for (int64_t head = 0; head < head_count(&att); head++) {
+    for (int64_t head = 0; head < esp_i_att_heads(&att); head++) {
         for (int64_t query = 0; query < att.extent[QUERY]; query++) {
             const row_t row = row_of(kernel, &att, G_MASK, head, query);
             attend_back(&row);

@@ -1,5 +1,5 @@
 /* CONTRACT: einsum of two operands. Every label is a loop. */
-#include "graph/kinds/nest.h"
+#include "graph/kinds/contract.h"
 
 /* The labels of an op, numbered in order of first appearance in a, b, y. */
 typedef struct labels {
@@ -242,17 +242,23 @@ static esp_status_t contract_gradient(const esp_i_grad_t *grad)
 /* ---- kernel
  * -------------------------------------------------------------------------------------- */
 
-static void contract_kernel(const esp_i_kernel_t *kernel)
+void esp_i_contract_walk(const esp_attr_t *attr, const esp_i_buffer_t *a, const esp_i_buffer_t *b,
+                         esp_i_walk_t *walk_out)
 {
-    const esp_i_buffer_t *a = &kernel->in[0], *b = &kernel->in[1], *y = &kernel->out[0];
     const int32_t rank[2] = {a->global_rank, b->global_rank};
     const int64_t *const dims[2] = {a->global, b->global};
     esp_i_nest_t nest;
-    esp_i_walk_t walk;
-    contract_nest(kernel->attr, rank, dims, &nest);
+    contract_nest(attr, rank, dims, &nest);
     esp_i_nest_split(&nest, 0, a);
     esp_i_nest_split(&nest, 1, b);
-    esp_i_nest_walk(&nest, &walk);
+    esp_i_nest_walk(&nest, walk_out);
+}
+
+static void contract_kernel(const esp_i_kernel_t *kernel)
+{
+    const esp_i_buffer_t *a = &kernel->in[0], *b = &kernel->in[1], *y = &kernel->out[0];
+    esp_i_walk_t walk;
+    esp_i_contract_walk(kernel->attr, a, b, &walk);
     esp_i_zero(y);
     for (bool more = esp_i_walk_begin(&walk); more; more = esp_i_walk_next(&walk))
         y->data[walk.offset[2]] += a->data[walk.offset[0]] * b->data[walk.offset[1]];

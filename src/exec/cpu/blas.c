@@ -1,0 +1,49 @@
+/* Matrix products: the only user of OpenBLAS (the serial one). */
+#include "exec/cpu/cpu.h"
+
+#include <cblas.h>
+#include <string.h>
+
+/* y[rows] += alpha x(A) x where A is [rows, columns], or [columns, rows] if transposed. */
+static void product_vector(bool transpose, int64_t rows, int64_t columns, float alpha,
+                           const float *a, int64_t lda, const float *x, int64_t x_step, float *y,
+                           int64_t y_step)
+{
+    int64_t m = transpose ? columns : rows, n = transpose ? rows : columns;
+    cblas_sgemv(CblasRowMajor, transpose ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n, alpha,
+                a, (blasint)lda, x, (blasint)x_step, 1, y, (blasint)y_step);
+}
+
+/* C = beta C; 0 clears, whatever is there. */
+static void scale(int64_t m, int64_t n, float beta, float *c, int64_t ldc)
+{
+    for (int64_t i = 0; i < m && beta != 1; i++) {
+        if (beta == 0)
+            memset(c + i * ldc, 0, (size_t)n * sizeof *c);
+        for (int64_t j = 0; j < n && beta != 0; j++)
+            c[i * ldc + j] *= beta;
+    }
+}
+
+void esp_i_cpu_gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+                    float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                    float beta, float *c, int64_t ldc)
+{
+    esp_assert(m <= INT32_MAX && n <= INT32_MAX && k <= INT32_MAX && lda <= INT32_MAX &&
+               ldb <= INT32_MAX && ldc <= INT32_MAX);
+    if (m == 0 || n == 0)
+        return;
+    if (k > 0 && m > 1 && n > 1) {
+        cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,
+                    transpose_b ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n, (blasint)k,
+                    alpha, a, (blasint)lda, b, (blasint)ldb, beta, c, (blasint)ldc);
+        return;
+    }
+    scale(m, n, beta, c, ldc);
+    if (k == 0)
+        return;
+    if (n == 1)
+        product_vector(transpose_a, m, k, alpha, a, lda, b, transpose_b ? 1 : ldb, c, ldc);
+    else
+        product_vector(!transpose_b, n, k, alpha, b, ldb, a, transpose_a ? lda : 1, c, 1);
+}
