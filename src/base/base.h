@@ -192,6 +192,20 @@ esp_status_t esp_i_file_read(const esp_allocator_t *alloc, const char *path, int
  */
 esp_status_t esp_i_file_write(const char *path, const void *data, size_t length, esp_diag_t *diag);
 
+/*
+ * The same in pieces: begin, append.., commit. A call that fails has abandoned the file; abandon
+ * may be called at any time after begin, and does nothing after commit.
+ */
+typedef struct esp_i_file_out {
+    int descriptor;
+    char path[4096], temporary[4096]; /* temporary "": appends to what cannot be replaced */
+} esp_i_file_out_t;
+esp_status_t esp_i_file_begin(const char *path, esp_i_file_out_t *out, esp_diag_t *diag);
+esp_status_t esp_i_file_append(esp_i_file_out_t *out, const void *data, size_t length,
+                               esp_diag_t *diag);
+esp_status_t esp_i_file_commit(esp_i_file_out_t *out, esp_diag_t *diag);
+void esp_i_file_abandon(esp_i_file_out_t *out);
+
 /* ---- threads ----------------------------------------------------------------------------- */
 
 /*

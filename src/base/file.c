@@ -1,4 +1,4 @@
-/* Whole files: reading with a limit, writing atomically. */
+/* Files: reading whole ones with a limit, writing atomically. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -137,19 +137,6 @@ static int write_all(int descriptor, const char *data, size_t length)
     return 0;
 }
 
-/* A device, a pipe, /dev/stdout: what is there cannot be replaced, so it is appended to. */
-static esp_status_t write_directly(const char *path, const void *data, size_t length,
-                                   esp_diag_t *diag)
-{
-    int descriptor = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
-    if (descriptor < 0)
-        return fail_errno(diag, "write", path, errno);
-    int error = write_all(descriptor, data, length);
-    if (close(descriptor) != 0 && error == 0)
-        error = errno;
-    return error != 0 ? fail_errno(diag, "write", path, error) : ESP_OK;
-}
-
 /* Creates a file beside `path` under a name that nobody has; its descriptor, or -1 and errno. */
 static int create_beside(const char *path, mode_t mode, char temporary_out[PATH_MAX])
 {
@@ -184,47 +171,81 @@ static void sync_directory_of(const char *path)
     }
 }
 
-/* `old` is what `path` names now, or NULL: its permissions are kept. */
-static esp_status_t replace_file(const char *path, const struct stat *old, const void *data,
-                                 size_t length, esp_diag_t *diag)
+/* Says why, and leaves nothing behind. */
+static esp_status_t give_up(esp_i_file_out_t *out, int error, esp_diag_t *diag)
 {
-    char temporary[PATH_MAX];
-    int descriptor = create_beside(path, 0666, temporary);
-    if (descriptor < 0)
-        return fail_errno(diag, "write", path, errno);
-    if (old != NULL)
-        (void)fchmod(descriptor, old->st_mode & 07777); /* some file systems have no modes */
-    int error = write_all(descriptor, data, length);
-    if (error == 0 && fsync(descriptor) != 0)
-        error = errno;
-    if (close(descriptor) != 0 && error == 0)
-        error = errno;
-    if (error == 0 && rename(temporary, path) != 0)
-        error = errno;
-    if (error != 0) {
-        (void)unlink(temporary);
-        return fail_errno(diag, "write", path, error);
-    }
-    sync_directory_of(path);
-    return ESP_OK;
+    esp_status_t status = fail_errno(diag, "write", out->path, error);
+    esp_i_file_abandon(out);
+    return status;
 }
 
-esp_status_t esp_i_file_write(const char *path, const void *data, size_t length, esp_diag_t *diag)
+esp_status_t esp_i_file_begin(const char *path, esp_i_file_out_t *out, esp_diag_t *diag)
 {
     struct stat st;
     bool exists = stat(path, &st) == 0;
+    *out = (esp_i_file_out_t){.descriptor = -1};
     if (!exists && errno != ENOENT)
         return fail_errno(diag, "write", path, errno);
     if (exists && S_ISDIR(st.st_mode))
         return fail_errno(diag, "write", path, EISDIR);
-    /* Under /dev a name like stdout may stand for a regular file that others hold open. */
-    if (exists && (!S_ISREG(st.st_mode) || strncmp(path, "/dev/", 5) == 0))
-        return write_directly(path, data, length, diag);
+    if (strlen(path) >= sizeof out->path)
+        return fail_errno(diag, "write", path, ENAMETOOLONG);
     /* A symbolic link stays, and the file that it names is replaced. */
-    char target[PATH_MAX];
-    if (exists && realpath(path, target) != NULL)
-        return replace_file(target, &st, data, length, diag);
-    return replace_file(path, exists ? &st : NULL, data, length, diag);
+    if (!exists || realpath(path, out->path) == NULL)
+        memcpy(out->path, path, strlen(path) + 1);
+    /* What cannot be replaced (a device, a pipe) is appended to. Under /dev a name like stdout may
+     * stand for a regular file that others hold open. */
+    if (exists && (!S_ISREG(st.st_mode) || strncmp(path, "/dev/", 5) == 0))
+        out->descriptor = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+    else
+        out->descriptor = create_beside(out->path, 0666, out->temporary);
+    if (out->descriptor < 0)
+        return fail_errno(diag, "write", path, errno);
+    if (exists && out->temporary[0] != '\0')
+        (void)fchmod(out->descriptor, st.st_mode & 07777); /* some file systems have no modes */
+    return ESP_OK;
+}
+
+esp_status_t esp_i_file_append(esp_i_file_out_t *out, const void *data, size_t length,
+                               esp_diag_t *diag)
+{
+    int error = write_all(out->descriptor, data, length);
+    return error != 0 ? give_up(out, error, diag) : ESP_OK;
+}
+
+esp_status_t esp_i_file_commit(esp_i_file_out_t *out, esp_diag_t *diag)
+{
+    bool replaces = out->temporary[0] != '\0';
+    int error = replaces && fsync(out->descriptor) != 0 ? errno : 0;
+    if (close(out->descriptor) != 0 && error == 0)
+        error = errno;
+    out->descriptor = -1;
+    if (error == 0 && replaces && rename(out->temporary, out->path) != 0)
+        error = errno;
+    if (error != 0)
+        return give_up(out, error, diag);
+    if (replaces)
+        sync_directory_of(out->path);
+    out->temporary[0] = '\0';
+    return ESP_OK;
+}
+
+void esp_i_file_abandon(esp_i_file_out_t *out)
+{
+    if (out->descriptor >= 0)
+        (void)close(out->descriptor);
+    if (out->temporary[0] != '\0')
+        (void)unlink(out->temporary);
+    out->descriptor = -1;
+    out->temporary[0] = '\0';
+}
+
+esp_status_t esp_i_file_write(const char *path, const void *data, size_t length, esp_diag_t *diag)
+{
+    esp_i_file_out_t out;
+    ESP_TRY(esp_i_file_begin(path, &out, diag));
+    ESP_TRY(esp_i_file_append(&out, data, length, diag));
+    return esp_i_file_commit(&out, diag);
 }
 
 esp_status_t esp_file_write(const char *path, const void *data, size_t length, esp_diag_t *diag)
