@@ -79,6 +79,7 @@ struct esp_i_kernels {
     esp_allocator_t alloc;
     bool wide;
     char *memory; /* the arena, for backends in the memory of the host and for communication */
+    void *block;  /* as the allocator gave it: what `memory` lies in */
     int64_t bytes;
 };
 
@@ -87,6 +88,14 @@ extern const esp_i_kernels_type_t *const esp_i_kernels_types[];
 extern const esp_i_kernels_type_t esp_i_kernels_reference, esp_i_kernels_cpu;
 /* NULL: none of that name. */
 const esp_i_kernels_type_t *esp_i_kernels_find(const char *name);
+
+/* For backends in the memory of the host (kernels_host.c): what they do with the arena. */
+esp_status_t esp_i_host_arena(esp_i_kernels_t *self, int64_t bytes, char **arena_out);
+void esp_i_host_add(esp_i_kernels_t *self, esp_dtype_t dtype, int64_t n, int64_t dst, int32_t n_src,
+                    const int64_t *src);
+void esp_i_host_copy(esp_i_kernels_t *self, int64_t bytes, int64_t dst, int64_t src);
+void esp_i_host_write(esp_i_kernels_t *self, int64_t bytes, int64_t dst, const void *src);
+void esp_i_host_read(esp_i_kernels_t *self, int64_t bytes, void *dst, int64_t src);
 
 /* Bytes of an element as stored, and the stored dtype of a graph's dtype. */
 static inline esp_dtype_t esp_i_stored_dtype(esp_dtype_t dtype, bool wide)

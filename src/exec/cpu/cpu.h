@@ -9,6 +9,7 @@
 #define ESP_EXEC_CPU_H
 
 #include "exec/kernels.h"
+#include "exec/vector.h"
 
 typedef struct esp_i_cpu {
     esp_i_kernels_t base;
@@ -32,6 +33,8 @@ typedef esp_status_t esp_i_cpu_prepare_fn(esp_i_cpu_t *cpu, esp_i_cpu_kernel_t *
 #include "espalier/kinds.def"
 #undef ESP_KIND
 
+esp_i_cpu_prepare_fn *esp_i_cpu_prepare(esp_op_kind_t kind); /* table.c */
+
 /* Operand i (inputs first, then outputs) of a call; NULL where absent. */
 static inline void *esp_i_cpu_data(const esp_i_cpu_kernel_t *kernel, int32_t operand)
 {
@@ -46,15 +49,6 @@ static inline const esp_i_local_t *esp_i_cpu_out(const esp_i_cpu_kernel_t *kerne
 {
     return &kernel->call->operand[kernel->call->n_in + i];
 }
-
-/* Loops over many floats are compiled for wide vectors, too, and the machine's are taken when the
- * program starts. Sums keep the order that the source gives. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) &&                        \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define ESP_I_VECTOR __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define ESP_I_VECTOR
-#endif
 
 /* blas.c: the one user of OpenBLAS. Row-major C[m,n] = alpha op(A) op(B) + beta C. */
 void esp_i_cpu_gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,

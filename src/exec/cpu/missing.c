@@ -1,0 +1,56 @@
+/* Kinds that this backend does not have yet. */
+#include "exec/cpu/cpu.h"
+
+static esp_status_t missing(const esp_i_cpu_kernel_t *kernel, esp_diag_t *diag)
+{
+    return esp_i_fail(diag, ESP_ERR_UNSUPPORTED, "op %s: the cpu backend has no kernel of kind %s",
+                      kernel->call->name, esp_kind_name(kernel->call->kind));
+}
+
+#define MISSING(kind)                                                                              \
+    esp_status_t esp_i_cpu_##kind(esp_i_cpu_t *cpu, esp_i_cpu_kernel_t *kernel, esp_diag_t *diag)  \
+    {                                                                                              \
+        (void)cpu;                                                                                 \
+        return missing(kernel, diag);                                                              \
+    }
+
+MISSING(CONV)
+MISSING(CONV_DX)
+MISSING(CONV_DW)
+MISSING(POOL)
+MISSING(POOL_GRAD)
+MISSING(ATTENTION)
+MISSING(ATTENTION_GRAD)
+MISSING(LSTM)
+MISSING(LSTM_GRAD)
+MISSING(GRU)
+MISSING(GRU_GRAD)
+MISSING(RNN)
+MISSING(RNN_GRAD)
+
+MISSING(ELTWISE)
+MISSING(REDUCE)
+MISSING(RESHAPE)
+MISSING(TRANSPOSE)
+MISSING(SLICE)
+MISSING(PAD)
+MISSING(CONCAT)
+MISSING(EXPAND)
+MISSING(GATHER)
+MISSING(SCATTER_ADD)
+MISSING(CAST)
+MISSING(FILL)
+MISSING(RANGE)
+MISSING(RANDOM)
+MISSING(DROPOUT)
+MISSING(BN_STATS)
+MISSING(BN_NORM)
+MISSING(BN_GRAD_STATS)
+MISSING(BN_GRAD)
+MISSING(LAYERNORM)
+MISSING(LAYERNORM_GRAD)
+MISSING(SOFTMAX)
+MISSING(SOFTMAX_GRAD)
+MISSING(XENT)
+MISSING(XENT_GRAD)
+MISSING(UPDATE)
