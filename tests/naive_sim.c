@@ -396,7 +396,8 @@ static int64_t least_period(const naive_t *s)
     double most = 0;
     for (int32_t c = 0; c < s->d->n_classes; ++c)
         most = fmax(most, fmax(step_use(s, -1, c, false), step_use(s, -1, c, true)));
-    for (int32_t link = 0; link < s->d->cluster->n_links && !s->opts.task_ns; ++link)
+    bool links = !s->opts.task_ns && s->opts.links != ESP_LINK_FREE;
+    for (int32_t link = 0; links && link < s->d->cluster->n_links; ++link)
         most = fmax(most, step_use(s, link, -1, false));
     return (int64_t)most;
 }

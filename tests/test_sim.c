@@ -317,7 +317,7 @@ static void replays_measured_durations(void **state)
     deploy_edge(bed.deploy, a, m);
     const int64_t measured[] = {70, 50}; /* the transfer: less than its latency was thought to be */
     bed.opts.task_ns = measured;
-    for (int32_t links = 0; links < 2; ++links) {
+    for (int32_t links = 0; links < 3; ++links) {
         bed.opts.links = (esp_link_mode_t)links;
         bed_run(&bed, NULL);
         assert_span(bed, m, 70, 120);
@@ -475,11 +475,11 @@ static esp_status_t attempt(const esp_allocator_t *alloc, void *context)
 static void survives_failing_allocations(void **state)
 {
     (void)state;
-    for (int32_t links = 0; links < 2; ++links) {
+    for (int32_t links = 0; links < 3; ++links) {
         bed_t bed = bed_make(1, 2, 2);
         make_example(bed.deploy, bed.cluster);
         bed.opts.links = (esp_link_mode_t)links;
-        bed.opts.fifo = links;
+        bed.opts.fifo = links % 2;
         test_sweep_allocations(attempt, &bed, 1);
         bed_free(&bed);
     }

@@ -91,6 +91,12 @@ static void fair_equals_twin(void **state)
     run_twins(ESP_LINK_FAIR, 0, 2, 200);
 }
 
+static void free_equals_twin(void **state)
+{
+    (void)state;
+    run_twins(ESP_LINK_FREE, 0, 6, 200);
+}
+
 static void fifo_equals_twin(void **state)
 {
     (void)state;
@@ -176,7 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exclusive_equals_twin),     cmocka_unit_test(fair_equals_twin),
         cmocka_unit_test(fifo_equals_twin),          cmocka_unit_test(crowds_equal_twin),
-        cmocka_unit_test(lowered_models_equal_twin),
+        cmocka_unit_test(lowered_models_equal_twin), cmocka_unit_test(free_equals_twin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

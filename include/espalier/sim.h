@@ -25,8 +25,11 @@
 extern "C" {
 #endif
 
-/* How movements that are in flight together share a link. */
-typedef enum esp_link_mode { ESP_LINK_EXCLUSIVE, ESP_LINK_FAIR } esp_link_mode_t;
+/*
+ * How movements that are in flight together share a link. FREE: not at all, each takes its duration
+ * from when it is ready: for a replay of measured durations, which have contention in them.
+ */
+typedef enum esp_link_mode { ESP_LINK_EXCLUSIVE, ESP_LINK_FAIR, ESP_LINK_FREE } esp_link_mode_t;
 
 /* More steps than this tell nothing new: the step time repeats. */
 #define ESP_SIM_STEPS_MAX 8

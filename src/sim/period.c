@@ -40,7 +40,8 @@ int64_t esp_i_least_period(esp_sim_t *sim)
     for (int32_t t = 0; t < d->n_tasks; ++t)
         if (d->task_comm[t] >= 0) {
             add_classes(sim, d->task_comm[t], t);
-            if (!sim->opts.task_ns) /* a measured movement says nothing of each of its links */
+            /* a measured movement says nothing of each of its links */
+            if (!sim->opts.task_ns && sim->opts.links != ESP_LINK_FREE)
                 add_links(sim, d->task_comm[t], t);
         }
     for (int32_t c = 0; c < d->n_classes; ++c) {

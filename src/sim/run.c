@@ -194,15 +194,16 @@ static void try_collective(esp_sim_t *sim, esp_i_stream_t *stream)
     add_ready(sim, task, step);
 }
 
-/* Exclusive links: the movement is committed now, for when all its links are free. */
+/* The movement is committed now, for when all its links are free; free links always are. */
 static void commit(esp_sim_t *sim, int32_t task, int32_t step)
 {
     const esp_pattern_t *pattern = sim->d->comm_pattern[sim->d->task_comm[task]];
+    int32_t n = sim->opts.links == ESP_LINK_EXCLUSIVE ? pattern->n_links : 0;
     int64_t start = sim->now;
-    for (int32_t i = 0; i < pattern->n_links; ++i)
+    for (int32_t i = 0; i < n; ++i)
         start = esp_i_max_i64(start, sim->link_free[pattern->link[i]]);
     int64_t end = start + sim->ns[task];
-    for (int32_t i = 0; i < pattern->n_links; ++i)
+    for (int32_t i = 0; i < n; ++i)
         sim->link_free[pattern->link[i]] = end;
     if (step == sim->last) {
         if (start > sim->now)
@@ -228,7 +229,7 @@ static void start_move(esp_sim_t *sim, int32_t task, int32_t step)
 {
     if (sim->owes)
         owe(sim, sim->d->task_comm[task]);
-    if (sim->opts.links == ESP_LINK_EXCLUSIVE) {
+    if (sim->opts.links != ESP_LINK_FAIR) {
         commit(sim, task, step);
         return;
     }
@@ -385,7 +386,7 @@ static esp_status_t check_opts(const esp_sim_opts_t *opts, esp_diag_t *diag)
     if (opts->steps < 1 || opts->steps > ESP_SIM_STEPS_MAX)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "%d steps; 1 to %d can be simulated", opts->steps,
                           ESP_SIM_STEPS_MAX);
-    if (opts->links != ESP_LINK_EXCLUSIVE && opts->links != ESP_LINK_FAIR)
+    if ((uint32_t)opts->links > ESP_LINK_FREE)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "unknown link mode %d", (int)opts->links);
     return ESP_OK;
 }

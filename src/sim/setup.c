@@ -171,7 +171,7 @@ static bool clear_links(esp_sim_t *sim)
     sim->n_active = 0;
     sim->flows_changed = false;
     sim->flow_next = INT64_MAX;
-    if (sim->opts.links == ESP_LINK_EXCLUSIVE) {
+    if (sim->opts.links != ESP_LINK_FAIR) {
         memset(sim->link_free, 0, links * sizeof *sim->link_free);
         return true;
     }
