@@ -129,6 +129,23 @@ void cli_search_fini(cli_search_t *search);
 /* The exit status of a search; CLI_NO_PLAN after having said why. */
 int cli_search_verdict(const cli_search_t *search);
 
+/* From a plan file to its deployment, packed as the plan predicts it. */
+typedef struct cli_deployment {
+    esp_plan_t *plan;
+    esp_cluster_t *cluster;
+    esp_graph_t *step;
+    esp_cost_t *cost;
+    esp_lowerer_t *lowerer;
+    const esp_deployment_t *deployment; /* of the lowerer */
+    esp_sim_t *sim;                     /* for further use */
+} cli_deployment_t;
+/* Zero-initialises, reads args->operand and lowers. An exit status. Release in either case. */
+int cli_deployment_load(const cli_args_t *args, cli_deployment_t *deployment);
+void cli_deployment_fini(cli_deployment_t *deployment);
+/* Says what went wrong. Options come from the file here: what is wrong with them is wrong with it.
+ */
+int cli_deployment_fail(const cli_args_t *args, esp_status_t status, esp_diag_t *diag);
+
 /* Writes the plan file of a search. */
 int cli_plan_write(const cli_args_t *args, const cli_search_t *search);
 /* Whether --output and --trace could be written: fails before the search rather than after it. */
