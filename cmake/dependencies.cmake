@@ -8,7 +8,7 @@ pkg_check_modules(LIBMD REQUIRED IMPORTED_TARGET libmd)
 pkg_check_modules(MPI REQUIRED IMPORTED_TARGET ompi-c)
 pkg_check_modules(BLAS REQUIRED IMPORTED_TARGET openblas)
 find_library(DNNL_LIBRARY dnnl REQUIRED) # has no .pc file
-find_path(DNNL_INCLUDE_DIR dnnl.h REQUIRED)
+find_path(DNNL_INCLUDE_DIR dnnl.h REQUIRED) # computes with gomp, which is told to use one thread
 find_library(METIS_LIBRARY metis REQUIRED) # has no .pc file
 find_path(METIS_INCLUDE_DIR metis.h REQUIRED)
 find_path(RANDOM123_INCLUDE_DIR Random123/philox.h REQUIRED)
@@ -18,7 +18,7 @@ target_include_directories(espalier_dependencies SYSTEM INTERFACE
   ${METIS_INCLUDE_DIR} ${RANDOM123_INCLUDE_DIR} ${DNNL_INCLUDE_DIR})
 target_link_libraries(espalier_dependencies INTERFACE
   PkgConfig::JANSSON PkgConfig::YAML PkgConfig::LIBMD ${METIS_LIBRARY}
-  PkgConfig::MPI PkgConfig::BLAS ${DNNL_LIBRARY} Threads::Threads m)
+  PkgConfig::MPI PkgConfig::BLAS ${DNNL_LIBRARY} gomp Threads::Threads m)
 
 if(ESP_TESTS)
   pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)

@@ -10,17 +10,31 @@
 
 #define TOLERANCE 1e-5
 
+static esp_i_cpu_prepare_fn *const prepare[ESP_KIND_COUNT] = {
+    [ESP_KIND_CONTRACT] = esp_i_cpu_CONTRACT,
+    [ESP_KIND_CONV] = esp_i_cpu_CONV,
+    [ESP_KIND_CONV_DX] = esp_i_cpu_CONV_DX,
+    [ESP_KIND_CONV_DW] = esp_i_cpu_CONV_DW,
+};
+
+/* The examples of the registry, whole and split in every way. */
 static void test_examples(void **state)
 {
     (void)state;
-    const kind_examples_t list = kind_examples_a();
-    for (int32_t i = 0; i < list.count; i++) {
-        if (list.data[i].kind != ESP_KIND_CONTRACT)
-            continue;
-        fast_check(&list.data[i], esp_i_cpu_CONTRACT, FAST_SCRATCH_NONE, TOLERANCE);
-        fast_check_split(&list.data[i], esp_i_cpu_CONTRACT, FAST_SCRATCH_NONE, TOLERANCE);
+    const kind_examples_t lists[] = {kind_examples_a(), kind_examples_c()};
+    for (int32_t l = 0; l < 2; l++) {
+        for (int32_t i = 0; i < lists[l].count; i++) {
+            const kind_example_t *example = &lists[l].data[i];
+            if (!prepare[example->kind])
+                continue;
+            for (fast_scratch_t s = FAST_SCRATCH_NONE; s <= FAST_SCRATCH_AMPLE; s++)
+                fast_check(example, prepare[example->kind], s, TOLERANCE);
+            fast_check_split(example, prepare[example->kind], FAST_SCRATCH_PLANNED, TOLERANCE);
+        }
     }
 }
+
+/* ---- contraction ------------------------------------------------------------------------- */
 
 /* Draws an einsum: every label in a set of operands that a contraction may have, in any order. */
 static void draw_contract(esp_i_rng_t *rng, int32_t labels, int64_t most, kind_example_t *example)
@@ -81,10 +95,112 @@ static void test_tiles(void **state)
     fast_check(&example, esp_i_cpu_CONTRACT, FAST_SCRATCH_NONE, TOLERANCE);
 }
 
+/* ---- windows ----------------------------------------------------------------------------- */
+
+/* A convolution of n images, g groups of c and k channels, `rank` spatial dimensions. */
+typedef struct conv {
+    int32_t rank;
+    int64_t n, g, c, k;
+    int64_t large[ESP_MAX_SPATIAL];
+    esp_window_t window;
+} conv_t;
+
+/* The three passes, with as much scratch as each of the three ways gives. */
+static void check_conv(const conv_t *conv)
+{
+    const esp_window_t *window = &conv->window;
+    kind_example_t example = {.name = "conv", .n_in = 2};
+    example.attr.conv.window = *window;
+    example.attr.conv.groups = conv->g;
+    kind_input_t x = {.rank = conv->rank + 2, .dims = {conv->n, conv->g * conv->c}},
+                 w = {.rank = conv->rank + 2, .dims = {conv->g * conv->k, conv->c}},
+                 y = {.rank = conv->rank + 2, .dims = {conv->n, conv->g * conv->k}};
+    for (int32_t d = 0; d < conv->rank; d++) {
+        const int64_t padded = conv->large[d] + window->pad_lo[d] + window->pad_hi[d],
+                      reach = (window->kernel[d] - 1) * window->dilation[d] + 1;
+        if (padded < reach)
+            return;
+        x.dims[d + 2] = example.attr.conv.target[d] = conv->large[d];
+        w.dims[d + 2] = window->kernel[d];
+        y.dims[d + 2] = (padded - reach) / window->stride[d] + 1;
+    }
+    const kind_input_t in[3][2] = {{x, w}, {y, w}, {x, y}};
+    static const esp_op_kind_t kinds[3] = {ESP_KIND_CONV, ESP_KIND_CONV_DX, ESP_KIND_CONV_DW};
+    static const char *const names[3] = {"conv", "conv_dx", "conv_dw"};
+    for (int32_t i = 0; i < 3; i++) {
+        example.name = names[i];
+        example.kind = kinds[i];
+        memcpy(example.in, in[i], sizeof in[i]);
+        if (kinds[i] != ESP_KIND_CONV_DX)
+            memset(example.attr.conv.target, 0, sizeof example.attr.conv.target);
+        else
+            for (int32_t d = 0; d < conv->rank; d++)
+                example.attr.conv.target[d] = conv->large[d];
+        for (fast_scratch_t s = FAST_SCRATCH_NONE; s <= FAST_SCRATCH_AMPLE; s++)
+            fast_check(&example, prepare[kinds[i]], s, TOLERANCE);
+    }
+}
+
+static conv_t square(int64_t n, int64_t c, int64_t k, int64_t side, int64_t kernel, int64_t stride,
+                     int64_t pad)
+{
+    conv_t conv = {.rank = 2, .n = n, .g = 1, .c = c, .k = k, .large = {side, side}};
+    conv.window.rank = 2;
+    for (int32_t d = 0; d < 2; d++) {
+        conv.window.kernel[d] = kernel;
+        conv.window.stride[d] = stride;
+        conv.window.dilation[d] = 1;
+        conv.window.pad_lo[d] = conv.window.pad_hi[d] = pad;
+    }
+    return conv;
+}
+
+static void test_usual_convs(void **state)
+{
+    (void)state;
+    const conv_t convs[] = {
+        square(2, 3, 16, 20, 7, 2, 3), square(1, 16, 24, 9, 3, 1, 1), square(3, 20, 17, 8, 1, 1, 0),
+        square(2, 16, 16, 9, 1, 2, 0), square(6, 32, 16, 7, 3, 2, 1), square(1, 5, 7, 11, 5, 1, 2),
+        square(4, 17, 33, 1, 1, 1, 0), square(5, 3, 8, 4, 3, 1, 1),
+    };
+    for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
+        check_conv(&convs[i]);
+    conv_t depthwise = square(2, 1, 1, 9, 3, 1, 1), grouped = square(2, 8, 16, 6, 3, 1, 1);
+    depthwise.g = 12;
+    grouped.g = 3;
+    check_conv(&depthwise);
+    check_conv(&grouped);
+}
+
+static void test_random_convs(void **state)
+{
+    (void)state;
+    esp_i_rng_t rng;
+    esp_i_rng_seed(&rng, 2);
+    for (int32_t round = 0; round < 150; round++) {
+        conv_t conv = {.rank = 1 + (int32_t)esp_i_rng_below(&rng, 3),
+                       .n = 1 + esp_i_rng_below(&rng, 4),
+                       .g = 1 + esp_i_rng_below(&rng, 3) / 2 * esp_i_rng_below(&rng, 4),
+                       .c = 1 + esp_i_rng_below(&rng, 20),
+                       .k = 1 + esp_i_rng_below(&rng, 20)};
+        conv.window.rank = conv.rank;
+        for (int32_t d = 0; d < conv.rank; d++) {
+            conv.large[d] = 1 + esp_i_rng_below(&rng, conv.rank == 3 ? 6 : 12);
+            conv.window.kernel[d] = 1 + esp_i_rng_below(&rng, 4);
+            conv.window.stride[d] = 1 + esp_i_rng_below(&rng, 3);
+            conv.window.dilation[d] = 1 + esp_i_rng_below(&rng, 3);
+            conv.window.pad_lo[d] = esp_i_rng_below(&rng, 3);
+            conv.window.pad_hi[d] = esp_i_rng_below(&rng, 3);
+        }
+        check_conv(&conv);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_examples),
-                                       cmocka_unit_test(test_random_contract),
-                                       cmocka_unit_test(test_tiles)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_examples), cmocka_unit_test(test_random_contract),
+        cmocka_unit_test(test_tiles), cmocka_unit_test(test_usual_convs),
+        cmocka_unit_test(test_random_convs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
