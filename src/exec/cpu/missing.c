@@ -14,9 +14,6 @@ static esp_status_t missing(const esp_i_cpu_kernel_t *kernel, esp_diag_t *diag)
         return missing(kernel, diag);                                                              \
     }
 
-MISSING(CONV)
-MISSING(CONV_DX)
-MISSING(CONV_DW)
 MISSING(POOL)
 MISSING(POOL_GRAD)
 MISSING(ATTENTION)
