@@ -7,7 +7,7 @@
  */
 #include "exec/cpu/conv.h"
 
-#include <oneapi/dnnl/dnnl.h>
+#include <dnnl.h>
 #include <string.h>
 
 /* Of the OpenMP runtime that oneDNN computes with; per calling thread. */

@@ -5,9 +5,8 @@
 
 esp_i_buffer_t esp_i_cpu_buffer(const esp_i_cpu_kernel_t *kernel, int32_t operand)
 {
-    static double present; /* never read */
     const esp_i_local_t *local = &kernel->call->operand[operand];
-    esp_i_buffer_t buffer = {.data = local->place < 0 ? NULL : &present,
+    esp_i_buffer_t buffer = {.data = local->place < 0 ? NULL : (double *)(void *)kernel->memory,
                              .rank = local->rank,
                              .global_rank = local->global_rank,
                              .view = local->view,
