@@ -558,6 +558,9 @@ typedef struct esp_training_opts {
     double clip_norm;          /* > 0: clip gradients to this global norm */
     const char *train_regex;   /* POSIX extended; NULL: all; of parameter names */
     const char *freeze_regex;  /* NULL: none */
+    /* Parameters that decay leaves alone (biases and scales of normalisations, usually); NULL:
+     * none. */
+    const char *no_decay_regex;
 } esp_training_opts_t;
 /* AUTO, SGD, every parameter, no clipping, no label left out, and the numbers above. */
 ESP_PUBLIC esp_training_opts_t esp_training_opts_default(void);
@@ -577,6 +580,24 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_training_graph(const esp_graph_t *mode
                                                          const esp_training_opts_t *opts,
                                                          const esp_allocator_t *alloc,
                                                          esp_graph_t **graph_out, esp_diag_t *diag);
+
+/*
+ * The graph that evaluates a model on one batch: the forward pass without dropout and with the
+ * running statistics of batch normalisations (where it has none, with those of the batch), then the
+ * loss of `opts`. Parameters and statistics keep their names; all are FROZEN.
+ *
+ * XENT: the loss is the sum over the labels, not their mean, and two states of one float32 each,
+ * "eval/correct" and "eval/counted", grow by the number of labels that the largest logit finds (of
+ * equal ones the first counts), and of those that are not ignored. Losses and states add up over
+ * batches. Other losses are as in training. Errors and ownership as esp_training_graph.
+ */
+#define ESP_EVAL_CORRECT "eval/correct"
+#define ESP_EVAL_COUNTED "eval/counted"
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_evaluation_graph(const esp_graph_t *model,
+                                                           const esp_training_opts_t *opts,
+                                                           const esp_allocator_t *alloc,
+                                                           esp_graph_t **graph_out,
+                                                           esp_diag_t *diag);
 
 /*
  * Recognises exported decompositions (LayerNorm, RMSNorm, GELU, SiLU, softmax cross-entropy,

@@ -61,6 +61,8 @@ static const option_t options[] = {
      "train only the parameters whose name matches"},
     {"freeze", 0, TEXT, MODEL, AT(freeze), "REGEX", 0, 0, NULL, 0,
      "do not train the parameters whose name matches"},
+    {"no-decay", 0, TEXT, MODEL, AT(no_decay), "REGEX", 0, 0, NULL, 0,
+     "no weight decay for the parameters whose name matches"},
     {"precision", 0, CHOICE, MODEL, AT(precision), "P", 0, 0, precisions, 0,
      "arithmetic of the devices"},
     /* inspect, cluster */

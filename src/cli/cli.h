@@ -28,7 +28,7 @@ typedef struct cli_args {
     /* model and training */
     int64_t batch, ignore_label;
     char *batch_dim, *dim; /* owned: repeated options are joined by commas */
-    const char *train, *freeze;
+    const char *train, *freeze, *no_decay;
     int64_t loss, optimizer, precision; /* enum values */
     double lr, momentum, beta1, beta2, epsilon, weight_decay, clip_norm;
     /* inspect, cluster */

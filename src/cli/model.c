@@ -18,6 +18,7 @@ static esp_training_opts_t training_opts(const cli_args_t *args)
     opts.clip_norm = args->clip_norm;
     opts.train_regex = args->train;
     opts.freeze_regex = args->freeze;
+    opts.no_decay_regex = args->no_decay;
     return opts;
 }
 

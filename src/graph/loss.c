@@ -158,6 +158,10 @@ static esp_status_t add_xent(const head_t *head, esp_tensor_id_t *loss_out)
     ESP_TRY(
         esp_i_make(builder, ESP_KIND_XENT, &attr, 2, inputs, "loss/rows", &rows, training->diag));
     ESP_TRY(total(head, ESP_REDUCE_SUM, rows, "loss/sum", &sum));
+    if (training->evaluation) {
+        *loss_out = sum;
+        return esp_i_evaluation_counts(training, inputs[0], inputs[1]);
+    }
     if (training->opts->ignore_label == INT64_MIN)
         return esp_i_make_affine(builder, sum, reciprocal_of(esp_i_shape_elements(&labels_shape)),
                                  0.0, "loss", loss_out, training->diag);

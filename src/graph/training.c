@@ -22,7 +22,8 @@ esp_training_opts_t esp_training_opts_default(void)
 
 /* ---- options ------------------------------------------------------------------------------ */
 
-static esp_status_t check_opts(const esp_training_opts_t *opts, esp_diag_t *diag)
+esp_status_t esp_i_training_check(const esp_graph_t *model, const esp_training_opts_t *opts,
+                                  esp_diag_t *diag)
 {
     const struct {
         const char *name;
@@ -46,6 +47,11 @@ static esp_status_t check_opts(const esp_training_opts_t *opts, esp_diag_t *diag
         if (!(bounds[i].value >= 0 && bounds[i].value < bounds[i].below))
             return esp_i_fail(diag, ESP_ERR_ARGUMENT, "%s is %g; it must be in [0, %g)",
                               bounds[i].name, bounds[i].value, bounds[i].below);
+    if (model->loss != ESP_NONE)
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "graph %s is a training graph already",
+                          model->name);
+    if (model->n_outputs == 0)
+        return esp_i_fail(diag, ESP_ERR_INVALID, "graph %s has no output to train", model->name);
     return ESP_OK;
 }
 
@@ -64,9 +70,9 @@ static esp_status_t compile_regex(const char *pattern, const char *option, regex
     return esp_i_fail(diag, ESP_ERR_ARGUMENT, "%s \"%s\": %s", option, pattern, text);
 }
 
-/* Clears `trainable` where the name of a parameter matches (or does not match) the pattern. */
-static esp_status_t exclude(esp_i_training_t *training, const char *pattern, const char *option,
-                            bool where_matches)
+/* Clears the flag of parameters whose name matches (or does not match) the pattern. */
+static esp_status_t exclude(const esp_i_training_t *training, bool *flag, const char *pattern,
+                            const char *option, bool where_matches)
 {
     const esp_graph_t *model = training->model;
     regex_t regex;
@@ -76,7 +82,7 @@ static esp_status_t exclude(esp_i_training_t *training, const char *pattern, con
     for (int32_t i = 0; i < model->n_parameters; i++) {
         esp_tensor_id_t tensor = model->parameter[i];
         if ((regexec(&regex, model->tensor_name[tensor], 0, NULL, 0) == 0) == where_matches)
-            training->trainable[tensor] = false;
+            flag[tensor] = false;
     }
     regfree(&regex);
     return ESP_OK;
@@ -87,12 +93,15 @@ static esp_status_t choose_trainable(esp_i_training_t *training)
     const esp_graph_t *model = training->model;
     for (int32_t i = 0; i < model->n_parameters; i++) {
         esp_tensor_id_t tensor = model->parameter[i];
+        training->decays[tensor] = true;
         training->trainable[tensor] =
             esp_dtype_is_float((esp_dtype_t)model->tensor_dtype[tensor]) &&
             model->tensor_rank[tensor] >= 1;
     }
-    ESP_TRY(exclude(training, training->opts->train_regex, "train", false));
-    return exclude(training, training->opts->freeze_regex, "freeze", true);
+    const esp_training_opts_t *opts = training->opts;
+    ESP_TRY(exclude(training, training->trainable, opts->train_regex, "train", false));
+    ESP_TRY(exclude(training, training->trainable, opts->freeze_regex, "freeze", true));
+    return exclude(training, training->decays, opts->no_decay_regex, "no_decay", true);
 }
 
 /* Parameters that got no gradient are frozen: the graph says what is trained and nothing else. */
@@ -138,9 +147,11 @@ static bool reserve(esp_i_training_t *training)
     const esp_graph_t *model = training->model;
     int64_t n = model->n_tensors;
     training->trainable = esp_i_alloc_array(training->alloc, n, sizeof *training->trainable);
+    training->decays = esp_i_alloc_array(training->alloc, n, sizeof *training->decays);
     training->first_user = esp_i_alloc_array(training->alloc, n, sizeof *training->first_user);
     training->gradient = esp_i_alloc_array(training->alloc, n, sizeof *training->gradient);
-    if (training->trainable == NULL || training->first_user == NULL || training->gradient == NULL)
+    if (training->trainable == NULL || training->decays == NULL || training->first_user == NULL ||
+        training->gradient == NULL)
         return false;
     for (esp_tensor_id_t i = 0; i < n; i++) {
         int32_t first = model->consumer_offset[i];
@@ -162,12 +173,7 @@ esp_status_t esp_training_graph(const esp_graph_t *model, const esp_training_opt
                                  .alloc = &from,
                                  .diag = diag,
                                  .loss = ESP_NONE};
-    ESP_TRY(check_opts(training.opts, diag));
-    if (model->loss != ESP_NONE)
-        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "graph %s is a training graph already",
-                          model->name);
-    if (model->n_outputs == 0)
-        return esp_i_fail(diag, ESP_ERR_INVALID, "graph %s has no output to train", model->name);
+    ESP_TRY(esp_i_training_check(model, training.opts, diag));
     esp_status_t status = esp_builder_create(model->name, &from, &training.builder);
     if (status != ESP_OK)
         return esp_i_nomem(diag);
@@ -177,6 +183,7 @@ esp_status_t esp_training_graph(const esp_graph_t *model, const esp_training_opt
     else if (status == ESP_ERR_NOMEM)
         status = esp_i_nomem(diag);
     esp_i_free(&from, training.trainable);
+    esp_i_free(&from, training.decays);
     esp_i_free(&from, training.first_user);
     esp_i_free(&from, training.gradient);
     esp_builder_destroy(training.builder);

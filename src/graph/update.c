@@ -129,7 +129,8 @@ static esp_status_t add_update(update_t *update, esp_tensor_id_t parameter)
         parameter, training->gradient[parameter], update->step, ESP_NONE, ESP_NONE, update->scale};
     esp_tensor_id_t out[ESP_I_MAX_OUT];
     esp_attr_t attr = {.update = {opts->optimizer, opts->rate, opts->momentum, opts->beta1,
-                                  opts->beta2, opts->epsilon, opts->decay}};
+                                  opts->beta2, opts->epsilon,
+                                  training->decays[parameter] ? opts->decay : 0}};
     const char *name =
         esp_i_training_name(training, training->model->tensor_name[parameter], "/update");
     if (name == NULL)

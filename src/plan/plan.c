@@ -26,10 +26,18 @@ static bool own_text(esp_i_arena_t *arena, const char **text)
 
 static bool own_texts(esp_i_arena_t *arena, esp_plan_t *p)
 {
-    const char **texts[] = {
-        &p->version,      &p->model_path,           &p->model_sha256,         &p->batch_dim,
-        &p->dims,         &p->cluster_path,         &p->cluster_sha256,       &p->cluster_text,
-        &p->graph_sha256, &p->training.train_regex, &p->training.freeze_regex};
+    const char **texts[] = {&p->version,
+                            &p->model_path,
+                            &p->model_sha256,
+                            &p->batch_dim,
+                            &p->dims,
+                            &p->cluster_path,
+                            &p->cluster_sha256,
+                            &p->cluster_text,
+                            &p->graph_sha256,
+                            &p->training.train_regex,
+                            &p->training.freeze_regex,
+                            &p->training.no_decay_regex};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!own_text(arena, texts[i]))
             return false;

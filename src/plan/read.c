@@ -180,7 +180,11 @@ static esp_status_t read_optimizer(reader_t *r, esp_i_json_t step)
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
         ESP_TRY(esp_i_json_get_real(step, reals[i].key, -1e300, 1e300, reals[i].value, r->diag));
     ESP_TRY(get_nullable_text(r, step, "train_regex", &t->train_regex));
-    return get_nullable_text(r, step, "freeze_regex", &t->freeze_regex);
+    ESP_TRY(get_nullable_text(r, step, "freeze_regex", &t->freeze_regex));
+    esp_i_json_t absent;
+    return esp_i_json_find(step, "no_decay_regex", &absent)
+               ? get_nullable_text(r, step, "no_decay_regex", &t->no_decay_regex)
+               : ESP_OK;
 }
 
 static esp_status_t read_step(reader_t *r, esp_i_json_t root)
@@ -192,7 +196,7 @@ static esp_status_t read_step(reader_t *r, esp_i_json_t root)
     ESP_TRY(esp_i_json_get(root, "step", ESP_I_JSON_OBJECT, &step, r->diag));
     ESP_TRY(KEYS(step, r, "batch", "precision", "loss", "ignore_label", "optimizer", "rate",
                  "momentum", "beta1", "beta2", "epsilon", "decay", "clip_norm", "train_regex",
-                 "freeze_regex"));
+                 "freeze_regex", "no_decay_regex"));
     p->training = esp_training_opts_default();
     ESP_TRY(esp_i_json_get_int(step, "batch", 0, INT64_MAX, &p->batch, r->diag));
     ESP_TRY(get_choice(r, step, "precision", esp_i_plan_precisions, &precision));

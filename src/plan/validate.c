@@ -91,6 +91,8 @@ static esp_status_t step(validation_t *v)
         return FAULT(v, "must be a text in UTF-8", "$.step.train_regex");
     if (t->freeze_regex && !is_text(t->freeze_regex))
         return FAULT(v, "must be a text in UTF-8", "$.step.freeze_regex");
+    if (t->no_decay_regex && !is_text(t->no_decay_regex))
+        return FAULT(v, "must be a text in UTF-8", "$.step.no_decay_regex");
     return ESP_OK;
 }
 

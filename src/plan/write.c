@@ -60,6 +60,8 @@ static void put_step(esp_i_json_out_t *out, const esp_plan_t *p)
     esp_i_json_put_real(out, "clip_norm", t->clip_norm);
     esp_i_json_put_string(out, "train_regex", t->train_regex);
     esp_i_json_put_string(out, "freeze_regex", t->freeze_regex);
+    if (t->no_decay_regex != NULL)
+        esp_i_json_put_string(out, "no_decay_regex", t->no_decay_regex);
     esp_i_json_close(out);
 }
 
