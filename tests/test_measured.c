@@ -3,7 +3,7 @@
 #include "strategies.h"
 
 #include "base/json.h"
-#include "espalier/measured.h"
+#include "espalier/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,6 +167,95 @@ static void durations_of_classes(void **state)
     free(ns);
     esp_measured_destroy(m);
     bed_fini(&bed);
+}
+
+/* ---- reports -----------------------------------------------------------------------------------
+ */
+
+static double number(esp_i_json_t object, const char *key)
+{
+    double value = -1;
+    esp_diag_t diag = {0};
+    test_assert_ok(esp_i_json_get_real(object, key, -1e300, 1e300, &value, &diag), &diag);
+    return value;
+}
+
+static void assert_near(double a, double b)
+{
+    if (a - b > 1e-9 * (1 + a) || b - a > 1e-9 * (1 + a))
+        fail_msg("%.12g is not %.12g", a, b);
+}
+
+/* Tasks and their times in a report, by hand from the deployment. */
+static void check_rows(const bed_t *bed, esp_i_json_t root, double factor)
+{
+    esp_i_json_t rows;
+    double tasks = 0, predicted = 0, measured = 0, sum = 0, all = 0;
+    assert_int_equal(esp_i_json_get(root, "tasks", ESP_I_JSON_ARRAY, &rows, NULL), ESP_OK);
+    for (int32_t i = 0; i < esp_i_json_count(rows); i++) {
+        esp_i_json_t row = esp_i_json_item(rows, i);
+        bool moves;
+        assert_int_equal(esp_i_json_get_bool(row, "moves", &moves, NULL), ESP_OK);
+        tasks += number(row, "count");
+        predicted += moves ? 0 : number(row, "predicted_s");
+        measured += moves ? 0 : number(row, "measured_s");
+    }
+    for (int32_t t = 0; t < bed->d->n_tasks; t++) {
+        double ns = (double)(bed->r.end_ns[t] - bed->r.start_ns[t]);
+        sum += bed->d->task_comm[t] < 0 ? ns : 0;
+        all += 1;
+    }
+    assert_true(tasks == all);
+    assert_near(predicted, sum / 1e9);
+    assert_near(measured, factor * sum / 1e9);
+}
+
+static void reports_by_hand(void **state)
+{
+    (void)state;
+    for (int32_t factor = 1; factor <= 3; factor += 2) {
+        bed_t bed;
+        char *text;
+        esp_i_json_doc_t *doc;
+        esp_sim_opts_t opts = esp_sim_opts_default();
+        esp_report_opts_t form = esp_report_opts_default();
+        bed_init(&bed, cluster_mixed(), 5, MIXED);
+        opts.timeline = opts.barrier = 1;
+        simulate(&bed, &opts);
+        esp_measured_t *m = measure(&bed, 2, 0);
+        /* everything `factor` times as slow */
+        int64_t n = (int64_t)m->n_steps * m->n_ranks * bed.d->n_tasks;
+        for (int64_t i = 0; i < n; i++) {
+            ((int64_t *)(uintptr_t)m->start_ns)[i] *= factor;
+            ((int64_t *)(uintptr_t)m->end_ns)[i] *= factor;
+        }
+        m->mean_step_ns *= factor;
+        for (int32_t s = 0; s < m->n_steps; s++)
+            ((int64_t *)(uintptr_t)m->step_ns)[s] *= factor;
+        esp_report_measured_args_t subject = {"m", m, ESP_LINK_FAIR};
+        form.form = ESP_REPORT_JSON;
+        test_assert_ok(esp_report_measured(&subject, &form, NULL, &text, &bed.diag), &bed.diag);
+        test_assert_ok(esp_i_json_parse(NULL, text, (int64_t)strlen(text), "r", &doc, &bed.diag),
+                       &bed.diag);
+        esp_i_json_t root = esp_i_json_root(doc);
+        assert_near(number(root, "prediction_error"), 1.0 / factor - 1);
+        assert_near(number(root, "replay_error"), 0); /* it knows how slow everything was */
+        assert_near(number(root, "replay_error_worst"), 0);
+        assert_near(number(root, "predicted_step_s"), (double)bed.r.step_time_ns / 1e9);
+        assert_near(number(root, "measured_step_s"), factor * (double)bed.r.step_time_ns / 1e9);
+        check_rows(&bed, root, factor);
+        esp_i_json_destroy(doc);
+        free(text);
+        form.form = ESP_REPORT_TEXT;
+        test_assert_ok(esp_report_measured(&subject, &form, NULL, &text, &bed.diag), &bed.diag);
+        assert_non_null(strstr(text, factor == 1 ? "steps one by one: +0.0 %" : ": -66.7 %"));
+        free(text);
+        m->n_steps = 0;
+        test_assert_fails(esp_report_measured(&subject, &form, NULL, &text, &bed.diag), &bed.diag,
+                          ESP_ERR_ARGUMENT, "no step");
+        esp_measured_destroy(m);
+        bed_fini(&bed);
+    }
 }
 
 /* ---- collecting --------------------------------------------------------------------------------
@@ -390,6 +479,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replay_reproduces_the_step),
         cmocka_unit_test(durations_of_classes),
+        cmocka_unit_test(reports_by_hand),
         cmocka_unit_test(runs_add_up),
         cmocka_unit_test(traces_read_back),
         cmocka_unit_test(names_match_the_prediction),

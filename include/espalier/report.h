@@ -19,6 +19,7 @@
 #ifndef ESPALIER_REPORT_H
 #define ESPALIER_REPORT_H
 
+#include "espalier/measured.h"
 #include "espalier/plan.h"
 #include "espalier/search.h"
 
@@ -114,6 +115,22 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_report_run(const esp_report_run_args_t
                                                      const esp_report_opts_t *opts,
                                                      const esp_allocator_t *alloc, char **text_out,
                                                      esp_diag_t *diag);
+
+/* A measurement of a deployment. */
+typedef struct esp_report_measured_args {
+    const char *model;              /* what to call it; NULL: the name of the graph */
+    const esp_measured_t *measured; /* at least one recorded step */
+    esp_link_mode_t links;          /* of the prediction */
+} esp_report_measured_args_t;
+
+/*
+ * Predicted against measured: the step, its replay (the simulator with measured durations), compute
+ * time of each rank, tasks by kind. Simulates the deployment once, and once for each recorded step.
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_report_measured(const esp_report_measured_args_t *subject,
+                                                          const esp_report_opts_t *opts,
+                                                          const esp_allocator_t *alloc,
+                                                          char **text_out, esp_diag_t *diag);
 
 #ifdef __cplusplus
 }

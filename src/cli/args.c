@@ -81,6 +81,8 @@ static const option_t options[] = {
     {"output", 'o', TEXT, CLI_PLAN, AT(output), "FILE", 0, 0, NULL, 0, "write the plan there"},
     {"trace", 0, TEXT, CLI_PLAN | CLI_SIMULATE, AT(trace), "FILE", 0, 0, NULL, 0,
      "write the timeline there, for Perfetto or chrome://tracing"},
+    {"measured", 0, TEXT, CLI_COMPARE, AT(measured), "TRACE", 0, 0, NULL, 0,
+     "compare a plan with this trace of its run (run --trace)"},
     {"evaluations", 0, INTEGER, SEARCH, AT(evaluations), "N", 0, 1e9, NULL, 0,
      "strategies to try beyond the baselines"},
     {"time", 0, REAL, SEARCH, AT(time_s), "S", 0, 1e7, NULL, 0,
@@ -385,7 +387,7 @@ int cli_args_parse(const cli_command_t *command, int argc, char **argv, cli_args
                   command->name);
         return CLI_USAGE;
     }
-    if ((command->bit & SEARCH) != 0 && args->cluster == NULL) {
+    if ((command->bit & SEARCH) != 0 && args->cluster == NULL && args->measured == NULL) {
         cli_error("%s needs a cluster: -c FILE", command->name);
         return CLI_USAGE;
     }

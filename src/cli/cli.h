@@ -34,7 +34,7 @@ typedef struct cli_args {
     /* inspect, cluster */
     bool ops, forward, dump, dot;
     /* plan, compare, simulate */
-    const char *cluster, *output, *trace;
+    const char *cluster, *output, *trace, *measured;
     int64_t evaluations, threads, groups, links, batchnorm;
     double time_s;
     bool barrier;
