@@ -107,6 +107,9 @@ typedef struct esp_i_lists {
     int32_t device;
     bool wide, fine;
     esp_allocator_t alloc;
+    /* per root buffer: positions of the last two tasks that read its memory, -1 where there is
+     * none; NULL: nothing but movements reads */
+    const int32_t *last_reader, *other_reader;
     ESP_VEC(esp_i_stage_t) stage;
     ESP_VEC(esp_i_transfer_t) transfer;
     ESP_VEC(esp_i_extent_t) extent;
@@ -115,10 +118,10 @@ typedef struct esp_i_lists {
 } esp_i_lists_t;
 
 /*
- * The stages of movement `comm` on lists->device, by the algorithm of its pattern, in the order of
- * devices that the pattern was priced with. scratch_place: its receive buffers, of
+ * The stages of the movement of `task` on lists->device, by the algorithm of its pattern, in the
+ * order of devices that the pattern was priced with. scratch_place: its receive buffers, of
  * esp_deployment_scratch_bytes. A source that another task reads, too, is left as it is.
  */
-void esp_i_schedule(esp_i_lists_t *lists, int32_t comm, int64_t scratch_place);
+void esp_i_schedule(esp_i_lists_t *lists, int32_t task, int64_t scratch_place);
 
 #endif
