@@ -40,6 +40,9 @@ typedef struct esp_exec_opts {
 } esp_exec_opts_t;
 ESP_PUBLIC esp_exec_opts_t esp_exec_opts_default(void);
 
+/* 1: this process is one of several that mpirun or the like started. Calls no MPI. */
+ESP_PUBLIC int esp_exec_mpi_started(void);
+
 typedef struct esp_exec esp_exec_t;
 
 /*
@@ -52,7 +55,10 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_exec_create(const esp_deployment_t *de
                                                       const esp_exec_opts_t *opts,
                                                       const esp_allocator_t *alloc,
                                                       esp_exec_t **exec_out, esp_diag_t *diag);
-/* Accepts NULL. */
+/*
+ * Accepts NULL. Under MPI: after an error of this process in a run the other processes wait for it;
+ * this call then ends the whole job (MPI_Abort) and does not return. Say what happened before.
+ */
 ESP_PUBLIC void esp_exec_destroy(esp_exec_t *exec);
 
 /* This process's first rank (0 without MPI), and ranks in all. */

@@ -34,15 +34,29 @@ typedef struct esp_i_comm_type {
      */
     esp_status_t (*test)(esp_i_comm_t *self, int32_t n, esp_i_message_t *const *message, bool *done,
                          bool *progress_out, esp_diag_t *diag);
-    void (*release)(esp_i_comm_t *self, esp_i_message_t *message); /* one that is not under way */
-    /* Ends the whole job: every rank's next call fails; MPI: the processes end. */
-    void (*abort)(esp_i_comm_t *self, const char *why);
+    /* Not while its peer may reach it: it is not under way, or all ranks have stopped. */
+    void (*release)(esp_i_comm_t *self, esp_i_message_t *message);
+    /*
+     * Ends the whole job. Ranks in one process: every rank's next call fails with `why`, from now
+     * on. MPI: the calls of this rank fail, and `destroy` ends all processes, so that the caller
+     * can say why before.
+     */
+    void (*abort)(esp_i_comm_t *self, const esp_diag_t *why);
     void (*destroy)(esp_i_comm_t *self);
 } esp_i_comm_type_t;
 
 struct esp_i_comm {
     const esp_i_comm_type_t *type;
     int32_t rank, n_ranks;
+    int64_t part_bytes; /* MPI: longer messages travel in parts; the same on every rank */
+    /*
+     * `wakes`: `wake` is called, by any thread, whenever a message of this rank has ended or the
+     * job has failed; otherwise only `test` tells. Set before the first message, valid until the
+     * threads of all ranks have returned.
+     */
+    bool wakes;
+    void (*wake)(void *context);
+    void *wake_context;
 };
 
 /* n ranks in this process, for n threads: comm_out[0..n). */
@@ -55,7 +69,7 @@ esp_status_t esp_i_comm_local_create(const esp_allocator_t *alloc, int32_t n,
  */
 esp_status_t esp_i_comm_mpi_create(const esp_allocator_t *alloc, esp_i_comm_t **comm_out,
                                    esp_diag_t *diag);
-/* Whether this process was started by mpirun with more than one rank; calls no MPI. */
+/* Whether this process is one of several that mpirun or the like started; calls no MPI. */
 bool esp_i_comm_mpi_started(void);
 
 /* message.c: collective calls made of messages, for the set-up and for reading results. They poll
@@ -69,6 +83,8 @@ esp_status_t esp_i_comm_barrier(esp_i_comm_t *comm, esp_diag_t *diag);
 esp_status_t esp_i_comm_broadcast(esp_i_comm_t *comm, void *data, int64_t bytes, esp_diag_t *diag);
 /* Between two polls: yields first, then sleeps a little longer each time (at most 100 us). */
 void esp_i_comm_pause(int32_t *idle);
+/* How long it would sleep now; 0: yield. */
+int64_t esp_i_comm_pause_ns(int32_t *idle);
 
 /* Tags: the movements of a deployment use their index; these are for the calls above. */
 enum { ESP_I_TAG_CONTROL = 1 << 29 };
