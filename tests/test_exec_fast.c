@@ -11,10 +11,9 @@
 #define TOLERANCE 1e-5
 
 static esp_i_cpu_prepare_fn *const prepare[ESP_KIND_COUNT] = {
-    [ESP_KIND_CONTRACT] = esp_i_cpu_CONTRACT,
-    [ESP_KIND_CONV] = esp_i_cpu_CONV,
-    [ESP_KIND_CONV_DX] = esp_i_cpu_CONV_DX,
-    [ESP_KIND_CONV_DW] = esp_i_cpu_CONV_DW,
+    [ESP_KIND_CONTRACT] = esp_i_cpu_CONTRACT, [ESP_KIND_CONV] = esp_i_cpu_CONV,
+    [ESP_KIND_CONV_DX] = esp_i_cpu_CONV_DX,   [ESP_KIND_CONV_DW] = esp_i_cpu_CONV_DW,
+    [ESP_KIND_POOL] = esp_i_cpu_POOL,         [ESP_KIND_POOL_GRAD] = esp_i_cpu_POOL_GRAD,
 };
 
 /* The examples of the registry, whole and split in every way. */
@@ -196,11 +195,76 @@ static void test_random_convs(void **state)
     }
 }
 
+/* Both passes over one window; maxima of few different numbers, so that there are ties. */
+static void check_pool(const esp_window_t *window, const int64_t *large, int64_t planes)
+{
+    kind_input_t x = {.rank = window->rank + 2, .dims = {1, planes}}, y = x;
+    kind_example_t example = {.attr.pool.window = *window};
+    bool empty = false;
+    double ties[4096];
+    for (int32_t i = 0; i < 4096; i++)
+        ties[i] = (double)(i * i % 31 % 4 - 2);
+    for (int32_t d = 0; d < window->rank; d++) {
+        const int64_t padded = large[d] + window->pad_lo[d] + window->pad_hi[d],
+                      reach = (window->kernel[d] - 1) * window->dilation[d];
+        if (padded <= reach)
+            return;
+        empty = empty || window->pad_lo[d] > 0 || window->pad_hi[d] > 0;
+        empty = empty &&
+                (window->dilation[d] > 1 || window->pad_lo[d] > reach || window->pad_hi[d] > reach);
+        x.dims[d + 2] = large[d];
+        y.dims[d + 2] = (padded - reach - 1) / window->stride[d] + 1;
+    }
+    for (int32_t way = 0; way < 3; way++) {
+        example.attr.pool.is_max = way == 0;
+        example.attr.pool.count_padding = way == 1;
+        if (way == 0 && empty)
+            continue; /* a window may have nothing but padding: there is no maximum */
+        example.kind = ESP_KIND_POOL;
+        example.name = "pool";
+        example.n_in = 1;
+        example.in[0] = x;
+        example.in[0].values = way == 0 ? ties : NULL;
+        fast_check(&example, prepare[example.kind], FAST_SCRATCH_NONE, TOLERANCE);
+        example.kind = ESP_KIND_POOL_GRAD;
+        example.name = "pool_grad";
+        example.n_in = way == 0 ? 3 : 1;
+        if (way == 0)
+            example.in[1] = example.in[2] = y;
+        else
+            example.in[0] = y;
+        for (int32_t d = 0; d < window->rank; d++)
+            example.attr.pool.target[d] = way == 0 ? 0 : large[d];
+        fast_check(&example, prepare[example.kind], FAST_SCRATCH_NONE, TOLERANCE);
+        memset(example.attr.pool.target, 0, sizeof example.attr.pool.target);
+    }
+}
+
+static void test_pools(void **state)
+{
+    (void)state;
+    esp_i_rng_t rng;
+    esp_i_rng_seed(&rng, 3);
+    for (int32_t round = 0; round < 300; round++) {
+        esp_window_t window = {.rank = 1 + (int32_t)esp_i_rng_below(&rng, 3)};
+        int64_t large[ESP_MAX_SPATIAL];
+        for (int32_t d = 0; d < window.rank; d++) {
+            large[d] = 1 + esp_i_rng_below(&rng, window.rank == 1 ? 600 : 9);
+            window.kernel[d] = 1 + esp_i_rng_below(&rng, 4);
+            window.stride[d] = 1 + esp_i_rng_below(&rng, 3);
+            window.dilation[d] = 1 + esp_i_rng_below(&rng, 3) / 2;
+            window.pad_lo[d] = esp_i_rng_below(&rng, window.kernel[d]);
+            window.pad_hi[d] = esp_i_rng_below(&rng, window.kernel[d]);
+        }
+        check_pool(&window, large, 1 + esp_i_rng_below(&rng, 3));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_examples), cmocka_unit_test(test_random_contract),
-        cmocka_unit_test(test_tiles), cmocka_unit_test(test_usual_convs),
-        cmocka_unit_test(test_random_convs)};
+        cmocka_unit_test(test_examples),     cmocka_unit_test(test_random_contract),
+        cmocka_unit_test(test_tiles),        cmocka_unit_test(test_usual_convs),
+        cmocka_unit_test(test_random_convs), cmocka_unit_test(test_pools)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

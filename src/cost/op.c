@@ -222,7 +222,7 @@ static void price_ops(cost_t *cost, double *flops, double *split, double *whole,
             continue; /* no task: all zero */
         flops[op] = graph->op_flops[op];
         price_bytes(cost, op, &split[op], &whole[op]);
-        if (cost->family[op] == ESP_FAMILY_CONV)
+        if (is_conv((esp_op_kind_t)graph->op_kind[op]))
             workspace[op] = fmin(CONV_WORKSPACE_MAX_BYTES, split[op] + whole[op]);
     }
 }

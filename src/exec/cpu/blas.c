@@ -1,8 +1,15 @@
-/* Matrix products: the only user of OpenBLAS (the serial one). */
-#include "exec/cpu/cpu.h"
+/*
+ * Matrix products. oneDNN, which looks at what the processor can do, computes those that are not
+ * small; OpenBLAS, of which this is the only user (the serial one), has less overhead, but goes by
+ * model names and is slow on processors that are newer than itself.
+ */
+#include "exec/cpu/fast.h"
 
 #include <cblas.h>
 #include <string.h>
+
+/* Multiplications from which on a product is not small. */
+#define SMALL 4096
 
 /* y[rows] += alpha x(A) x where A is [rows, columns], or [columns, rows] if transposed. */
 static void product_vector(bool transpose, int64_t rows, int64_t columns, float alpha,
@@ -32,6 +39,9 @@ void esp_i_cpu_gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, in
     esp_assert(m <= INT32_MAX && n <= INT32_MAX && k <= INT32_MAX && lda <= INT32_MAX &&
                ldb <= INT32_MAX && ldc <= INT32_MAX);
     if (m == 0 || n == 0)
+        return;
+    if (k > 0 && m > 1 && n > 1 && m * n >= esp_i_ceil_div(SMALL, k) &&
+        esp_i_cpu_dnnl_gemm(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))
         return;
     if (k > 0 && m > 1 && n > 1) {
         cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,

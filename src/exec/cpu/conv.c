@@ -1,16 +1,12 @@
 /*
  * CONV, CONV_DX, CONV_DW. Windows of one element are matrix products; where there is scratch oneDNN
- * computes in its own layouts; what remains (depthwise, narrow groups, no scratch) is computed
- * directly, row by row.
+ * computes in its own layouts; what remains is computed directly, row by row.
  */
 #include "exec/cpu/conv.h"
 
 #include <string.h>
 
 enum { X = ESP_I_CONV_X, W, Y };
-
-/* Groups with fewer channels than this are computed directly. */
-enum { NARROW = 8 };
 
 /* The tensor that each operand is. */
 static const int32_t conv_operands[3] = {X, W, Y}, conv_dx_operands[3] = {Y, W, X},
@@ -204,8 +200,8 @@ static esp_status_t prepare(esp_i_cpu_t *cpu, esp_i_cpu_kernel_t *kernel, const 
     kernel->run = run_empty;
     if (!measure(kernel, operands, &conv))
         return ESP_OK;
-    const bool one = pointwise(&conv), narrow = conv.g > 1 && (conv.c < NARROW || conv.k < NARROW);
-    if (!one && !narrow)
+    const bool one = pointwise(&conv);
+    if (!one)
         ESP_TRY(esp_i_cpu_dnnl(cpu, kernel, &conv, &taken, diag));
     if (taken)
         return ESP_OK;

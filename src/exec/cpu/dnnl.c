@@ -1,6 +1,6 @@
 /*
- * Convolutions by oneDNN: the only user of dnnl.h (2.6: backward passes have descriptors of their
- * own).
+ * Convolutions and large matrix products by oneDNN: the only user of dnnl.h (2.6: backward passes
+ * have descriptors of their own).
  *
  * oneDNN is fastest in layouts of its own choice. Images are converted, a chunk of them at a time,
  * into scratch that caches hold; weights are converted once per run. Nothing is kept between runs.
@@ -329,6 +329,18 @@ static void run(const esp_i_cpu_kernel_t *kernel, const esp_i_moment_t *moment)
     for (int64_t chunk = 0; chunk < state->chunks; chunk++)
         run_chunk(state, chunk);
     omp_set_num_threads(threads);
+}
+
+bool esp_i_cpu_dnnl_gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+                         float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                         float beta, float *c, int64_t ldc)
+{
+    const int threads = omp_get_max_threads();
+    omp_set_num_threads(1);
+    const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n,
+                                            k, alpha, a, lda, b, ldb, beta, c, ldc);
+    omp_set_num_threads(threads);
+    return status == dnnl_success;
 }
 
 esp_status_t esp_i_cpu_dnnl(esp_i_cpu_t *cpu, esp_i_cpu_kernel_t *kernel, const esp_i_conv_t *conv,

@@ -16,4 +16,10 @@ esp_status_t esp_i_cpu_float32(const esp_i_cpu_kernel_t *kernel, uint32_t or_boo
 esp_status_t esp_i_cpu_state(esp_i_cpu_t *cpu, esp_i_cpu_kernel_t *kernel, size_t bytes,
                              esp_diag_t *diag);
 
+/* dnnl.c: esp_i_cpu_gemm for products that are not small. False: oneDNN has no memory; nothing is
+ * done. */
+bool esp_i_cpu_dnnl_gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+                         float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                         float beta, float *c, int64_t ldc);
+
 #endif

@@ -14,8 +14,6 @@ static esp_status_t missing(const esp_i_cpu_kernel_t *kernel, esp_diag_t *diag)
         return missing(kernel, diag);                                                              \
     }
 
-MISSING(POOL)
-MISSING(POOL_GRAD)
 MISSING(ATTENTION)
 MISSING(ATTENTION_GRAD)
 MISSING(LSTM)
