@@ -2,9 +2,9 @@
  * espalier/onnx.h: ONNX files -> model graphs.
  *
  * A model graph made here contains core kinds only and no shape operands: everything that computes
- * shapes has been evaluated. Weights are never read: dims suffice, so weightless files (external
- * data whose file is absent) load like any other. Memory is proportional to the file, whatever the
- * file claims.
+ * shapes has been evaluated. For that, weights are not read: dims suffice, so weightless files
+ * (external data whose file is absent) load like any other. Memory is proportional to the file,
+ * whatever the file claims.
  */
 #ifndef ESPALIER_ONNX_H
 #define ESPALIER_ONNX_H
@@ -61,6 +61,44 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_onnx_parse(const void *bytes, size_t l
                                                      const esp_onnx_opts_t *opts,
                                                      const esp_allocator_t *alloc,
                                                      esp_graph_t **model_out, esp_diag_t *diag);
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+/*
+ * The initialisers of a model file, by name: what the parameters of its graph are called, which
+ * import neither renames nor changes. Those whose data the file does not carry, or that lies in
+ * another file that is not there, are listed as not there.
+ */
+typedef struct esp_onnx_weight {
+    const char *name;
+    esp_dtype_t dtype;
+    int32_t rank;
+    int64_t dims[ESP_MAX_RANK];
+    int64_t elements;
+    int32_t there; /* 1: esp_onnx_weights_read gives its data */
+} esp_onnx_weight_t;
+typedef struct esp_onnx_weights {
+    int32_t n;
+    const esp_onnx_weight_t *weight; /* in file order */
+} esp_onnx_weights_t;
+/*
+ * Errors: as esp_onnx_load, as far as they concern initialisers. *weights_out is the caller's; it
+ * holds the file in memory.
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_onnx_weights_open(const char *path,
+                                                            const esp_allocator_t *alloc,
+                                                            esp_onnx_weights_t **weights_out,
+                                                            esp_diag_t *diag);
+/*
+ * The elements of one that is there: row-major, of its dtype. Errors: ESP_ERR_IO (external data),
+ * ESP_ERR_INVALID (as much data as its shape needs is not there), ESP_ERR_UNSUPPORTED (external
+ * data outside of the directory of the model).
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_onnx_weights_read(const esp_onnx_weights_t *weights,
+                                                            int32_t index, void *data_out,
+                                                            esp_diag_t *diag);
+/* Accepts NULL. */
+ESP_PUBLIC void esp_onnx_weights_close(esp_onnx_weights_t *weights);
 
 /* One import rule. */
 typedef struct esp_onnx_op {

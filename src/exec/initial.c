@@ -213,12 +213,17 @@ static void see_bound(void *context, const use_t *use)
     }
 }
 
-/* What nobody indexes with, or compares with classes: 0 or 1. */
-static int64_t index_bound(const esp_graph_t *graph, esp_tensor_id_t tensor)
+int64_t esp_i_index_bound(const esp_graph_t *graph, esp_tensor_id_t tensor)
 {
     int64_t bound = INT64_MAX;
     int32_t left = MOST_USES;
     visit_uses(graph, tensor, ESP_PHASE_UPDATE, &left, see_bound, &bound);
+    return bound;
+}
+
+/* What nobody indexes with, or compares with classes: 0 or 1. */
+static int64_t sane_bound(int64_t bound)
+{
     return bound == INT64_MAX ? 2 : esp_i_max_i64(bound, 1);
 }
 
@@ -289,7 +294,7 @@ void esp_exec_initial(const esp_graph_t *graph, esp_tensor_id_t tensor, uint64_t
     if (role == ESP_ROLE_INPUT && esp_dtype_is_float(dtype))
         source.width = 1;
     else if (role == ESP_ROLE_INPUT)
-        source.bound = dtype == ESP_DTYPE_BOOL ? 2 : index_bound(graph, tensor);
+        source.bound = dtype == ESP_DTYPE_BOOL ? 2 : sane_bound(esp_i_index_bound(graph, tensor));
     else if (role == ESP_ROLE_STATISTIC)
         visit_uses(graph, tensor, ESP_PHASE_UPDATE, &left, see_statistic, &source.middle);
     else if (role != ESP_ROLE_STATE && esp_dtype_is_float(dtype))

@@ -15,5 +15,8 @@ void esp_i_values_store(esp_dtype_t dtype, int64_t n, const double *values, void
 /* bits_out[i] = esp_i_philox(seed, step, stream, first + i), many at a time. */
 void esp_i_draw(uint64_t seed, uint64_t step, uint64_t stream, int64_t first, int64_t n,
                 uint32_t *bits_out);
+/* The integers of a tensor index rows of others, or name classes: valid ones are in [0, bound);
+ * INT64_MAX: any. (initial.c) */
+int64_t esp_i_index_bound(const esp_graph_t *graph, esp_tensor_id_t tensor);
 
 #endif

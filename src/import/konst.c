@@ -212,7 +212,7 @@ static esp_status_t decode_raw(esp_i_import_t *im, const esp_i_pb_tensor_t *tens
 }
 
 /* The typed list that holds the data: field number, wire type of an element. */
-static void typed_field(int64_t data_type, uint32_t *number_out, esp_i_wire_type_t *type_out)
+void esp_i_im_typed_field(int64_t data_type, uint32_t *number_out, esp_i_wire_type_t *type_out)
 {
     enum { FLOAT = 1, INT64 = 7, DOUBLE = 11, UINT32 = 12, UINT64 = 13 };
     *type_out = ESP_I_WIRE_VARINT;
@@ -248,7 +248,7 @@ static esp_status_t decode_typed(esp_i_import_t *im, const esp_i_pb_tensor_t *te
 {
     uint32_t number;
     esp_i_wire_type_t type;
-    typed_field(tensor->data_type, &number, &type);
+    esp_i_im_typed_field(tensor->data_type, &number, &type);
     esp_i_wire_numbers_t numbers = esp_i_wire_numbers(tensor->body, number, type);
     int64_t e = 0;
     uint64_t bits;
