@@ -12,12 +12,12 @@ typedef struct block {
 } block_t;
 
 /* Ten rounds; the key of each is the one before plus the Weyl constants. */
-ESP_I_VECTOR static void rounds(block_t *block, uint32_t key0, uint32_t key1)
+ESP_I_VECTOR static void rounds(block_t *block, int32_t lanes, uint32_t key0, uint32_t key1)
 {
     uint32_t *w0 = block->word[0], *w1 = block->word[1];
     uint32_t *w2 = block->word[2], *w3 = block->word[3];
     for (int32_t r = 0; r < 10; r++) {
-        for (int32_t l = 0; l < LANES; l++) {
+        for (int32_t l = 0; l < lanes; l++) {
             const uint64_t p = (uint64_t)w0[l] * UINT32_C(0xd2511f53);
             const uint64_t q = (uint64_t)w2[l] * UINT32_C(0xcd9e8d57);
             w0[l] = (uint32_t)(q >> 32) ^ w1[l] ^ key0;
@@ -38,15 +38,15 @@ void esp_i_draw(uint64_t seed, uint64_t step, uint64_t stream, int64_t first, in
     block_t block;
     for (int64_t done = 0; done < n;) {
         const uint64_t element = (uint64_t)(first + done), counter = element >> 2;
-        for (int32_t l = 0; l < LANES; l++) {
+        const int64_t skip = (int64_t)(element & 3), m = esp_i_min_i64(n - done, 4 * LANES - skip);
+        const int32_t lanes = m > LANES / 2 ? LANES : LANES / 4; /* enough for 4 * lanes - 3 */
+        for (int32_t l = 0; l < lanes; l++) {
             block.word[0][l] = (uint32_t)(counter + (uint64_t)l);
             block.word[1][l] = (uint32_t)((counter + (uint64_t)l) >> 32);
             block.word[2][l] = (uint32_t)step;
             block.word[3][l] = (uint32_t)stream;
         }
-        rounds(&block, (uint32_t)key, (uint32_t)(key >> 32));
-        const int64_t skip = (int64_t)(element & 3);
-        const int64_t m = esp_i_min_i64(n - done, 4 * LANES - skip);
+        rounds(&block, lanes, (uint32_t)key, (uint32_t)(key >> 32));
         for (int64_t i = 0; i < m; i++)
             bits_out[done + i] = block.word[(skip + i) & 3][(skip + i) >> 2];
         done += m;
