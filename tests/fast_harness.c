@@ -5,6 +5,7 @@
 
 #include "espalier/cluster.h"
 #include "espalier/cost.h"
+#include "exec/values.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -135,6 +136,7 @@ static void device_init(device_t *device, const fixture_t *fixture, const kernel
                                   .n_in = reference->kernel.n_in,
                                   .n_out = reference->kernel.n_out,
                                   .operand = device->operand,
+                                  .local_batchnorm = reference->kernel.local_batchnorm,
                                   .scratch_place = place(&used, fixture->scratch_bytes),
                                   .scratch_bytes = fixture->scratch_bytes};
     esp_i_kernels_t *base = &device->cpu.base;
@@ -161,16 +163,18 @@ static void device_put(device_t *device, const kernel_call_t *reference)
     for (int32_t i = 0; i < device->call.n_in + device->call.n_out; i++) {
         const esp_i_local_t *local = &device->operand[i];
         char *to = device->cpu.base.memory + local->place;
-        for (int64_t j = 0; local->place >= 0 && j < local->elements; j++) {
-            const float number = i < device->call.n_in ? (float)reference->operand[i].data[j] : NAN;
-            if (local->dtype == ESP_DTYPE_F32)
-                memcpy(to + j * 4, &number, 4);
-            else
-                to[j] = (char)number;
-        }
+        if (local->place >= 0 && i < device->call.n_in)
+            esp_i_values_store(local->dtype, local->elements, reference->operand[i].data, to);
+        else if (local->place >= 0) /* NaN, or an integer that nothing gives */
+            memset(to, 0xff, (size_t)(local->elements * esp_dtype_bytes(local->dtype)));
     }
     memset(device->cpu.base.memory + device->call.scratch_place, 0xff,
            (size_t)device->call.scratch_bytes);
+}
+
+static int64_t bytes_of(const esp_i_local_t *local)
+{
+    return local->elements * esp_dtype_bytes(local->dtype);
 }
 
 /* Everything but outputs and scratch is as in `before`. */
@@ -185,7 +189,7 @@ static void check_untouched(const device_t *device, const char *before, const fi
             continue;
         for (int32_t i = 0; i < device->call.n_out; i++) {
             const esp_i_local_t *out = &device->operand[device->call.n_in + i];
-            may = may || (byte >= out->place && byte < out->place + 4 * out->elements);
+            may = may || (byte >= out->place && byte < out->place + bytes_of(out));
         }
         if (!may)
             fail_msg("%s %s: byte %lld is neither an output's nor scratch", fixture->example->name,
@@ -197,20 +201,24 @@ static void check_output(const device_t *device, const kernel_call_t *reference,
                          const fixture_t *fixture)
 {
     const esp_i_local_t *local = &device->operand[device->call.n_in + i];
-    const double *want = reference->kernel.out[i].data;
+    const double *exact = reference->kernel.out[i].data;
+    const double tolerance = esp_dtype_is_float(local->dtype) ? fixture->tolerance : 0;
     double error = 0, norm = 0;
     for (int64_t j = 0; j < local->elements; j++) {
-        float got;
-        memcpy(&got, device->cpu.base.memory + local->place + 4 * j, 4);
-        if (isnan(got) || (isinf(want[j]) && (double)got != want[j]))
+        const int64_t size = esp_dtype_bytes(local->dtype);
+        double got, want, stored; /* what the dtype holds of the exact value */
+        esp_i_values_load(local->dtype, 1, device->cpu.base.memory + local->place + size * j, &got);
+        esp_i_values_store(local->dtype, 1, &exact[j], &stored);
+        esp_i_values_load(local->dtype, 1, &stored, &want);
+        if (isnan(got) != isnan(want) || (isinf(want) && got != want))
             fail_msg("%s %s: output %d, element %lld is %g, expected %g", fixture->example->name,
-                     fixture->what, (int)i, (long long)j, (double)got, want[j]);
-        if (isinf(want[j]))
+                     fixture->what, (int)i, (long long)j, got, want);
+        if (!isfinite(want))
             continue;
-        error += ((double)got - want[j]) * ((double)got - want[j]);
-        norm += want[j] * want[j];
+        error += (got - want) * (got - want);
+        norm += want * want;
     }
-    if (!(sqrt(error) <= fixture->tolerance * sqrt(norm) + 1e-30))
+    if (!(sqrt(error) <= tolerance * sqrt(norm) + 1e-30))
         fail_msg("%s %s: output %d: relative error %g", fixture->example->name, fixture->what,
                  (int)i, sqrt(error / norm));
 }
@@ -235,7 +243,7 @@ static void check_call(fixture_t *fixture, const kernel_call_t *reference)
             const esp_i_local_t *out = &device.operand[device.call.n_in + i];
             check_output(&device, reference, i, fixture);
             if (round > 0 &&
-                memcmp(memory + out->place, first + out->place, (size_t)out->elements * 4) != 0)
+                memcmp(memory + out->place, first + out->place, (size_t)bytes_of(out)) != 0)
                 fail_msg("%s %s: two runs differ", fixture->example->name, fixture->what);
         }
         memcpy(first, memory, (size_t)device.call.scratch_place);
@@ -245,13 +253,14 @@ static void check_call(fixture_t *fixture, const kernel_call_t *reference)
     device_fini(&device);
 }
 
-/* `share` units of a factor from `offset`; dim ESP_NONE: all. */
-static void check_share(fixture_t *fixture, esp_factor_t factor, int64_t offset, int64_t share)
+static void check_with(fixture_t *fixture, esp_factor_t factor, int64_t offset, int64_t share,
+                       bool local_batchnorm)
 {
     kernel_call_t reference;
     kernel_local(fixture->graph, 0, factor, offset, share, &reference);
     reference.kernel.seed = SEED;
     reference.kernel.step = STEP;
+    reference.kernel.local_batchnorm = local_batchnorm;
     for (int32_t i = 0; i < reference.n_operands; i++) {
         esp_i_buffer_t *buffer = &reference.operand[i];
         if (buffer->rank < 0)
@@ -269,6 +278,15 @@ static void check_share(fixture_t *fixture, esp_factor_t factor, int64_t offset,
     for (int32_t i = 0; i < reference.n_operands; i++)
         free(reference.operand[i].data);
     kernel_call_fini(&reference);
+}
+
+/* `share` units of a factor from `offset`; dim ESP_NONE: all. */
+static void check_share(fixture_t *fixture, esp_factor_t factor, int64_t offset, int64_t share)
+{
+    const esp_op_kind_t kind = fixture->example->kind;
+    check_with(fixture, factor, offset, share, false);
+    if (kind == ESP_KIND_BN_NORM || kind == ESP_KIND_BN_GRAD_STATS || kind == ESP_KIND_BN_GRAD)
+        check_with(fixture, factor, offset, share, true);
 }
 
 static fixture_t begin(const kind_example_t *example, esp_i_cpu_prepare_fn *prepare,

@@ -59,9 +59,9 @@ static void sum_channel(const plan_t *plan, int64_t channel, const float *x, con
         const int64_t row = (n * plan->c + channel) * plan->s;
         for (int64_t at = 0; at < plan->s; at += PIECE) {
             const int64_t m = esp_i_min_i64(plan->s - at, PIECE), i = row + at;
-            sum_out[0] += esp_i_sum(m, dy != NULL ? dy + i : x + i);
-            sum_out[1] += dy != NULL ? esp_i_shifted_dot(m, x + i, mean, dy + i)
-                                     : esp_i_sum_squares(m, x + i);
+            sum_out[0] += esp_i_cpu_sum(m, dy != NULL ? dy + i : x + i);
+            sum_out[1] += dy != NULL ? esp_i_cpu_shifted_dot(m, x + i, mean, dy + i)
+                                     : esp_i_cpu_sum_squares(m, x + i);
         }
     }
 }
@@ -86,7 +86,7 @@ static void sum_tile(const plan_t *plan, int64_t first, int64_t m, const float *
         if (dy != NULL)
             add_grad_row(m, x + row, dy + row, mean, sum, product);
         else
-            esp_i_sum_columns(m, x + row, sum, product);
+            esp_i_cpu_sum_columns(m, x + row, sum, product);
     }
 }
 

@@ -7,7 +7,7 @@
 
 /* ---- plan ---------------------------------------------------------------------------------- */
 
-static void swap_levels(esp_i_copy_t *copy, int32_t a, int32_t b)
+static void swap_levels(esp_i_cpu_copy_t *copy, int32_t a, int32_t b)
 {
     int64_t *const arrays[] = {copy->extent, copy->src, copy->dst};
     for (int32_t i = 0; i < 3; i++) {
@@ -17,7 +17,7 @@ static void swap_levels(esp_i_copy_t *copy, int32_t a, int32_t b)
     }
 }
 
-static void remove_level(esp_i_copy_t *copy, int32_t level)
+static void remove_level(esp_i_cpu_copy_t *copy, int32_t level)
 {
     for (int32_t l = level; l + 1 < copy->n; l++)
         swap_levels(copy, l, l + 1);
@@ -26,7 +26,7 @@ static void remove_level(esp_i_copy_t *copy, int32_t level)
 
 /* The largest steps of the destination outside; levels that go on where the inner one ends join it.
  */
-static void arrange(esp_i_copy_t *copy)
+static void arrange(esp_i_cpu_copy_t *copy)
 {
     for (int32_t l = copy->n - 1; l >= 0; l--)
         if (copy->extent[l] == 1)
@@ -43,32 +43,32 @@ static void arrange(esp_i_copy_t *copy)
     }
 }
 
-static void choose(esp_i_copy_t *copy)
+static void choose(esp_i_cpu_copy_t *copy)
 {
     const int32_t last = copy->n - 1;
-    copy->mode = ESP_I_COPY_ELEMENTS;
+    copy->mode = ESP_I_CPU_COPY_ELEMENTS;
     if (copy->n == 0 || copy->dst[last] != 1)
         return;
     if (copy->src[last] == 1)
-        copy->mode = ESP_I_COPY_ROWS;
+        copy->mode = ESP_I_CPU_COPY_ROWS;
     else if (copy->src[last] == 0)
-        copy->mode = ESP_I_COPY_REPEAT;
-    for (int32_t l = last - 1; copy->mode == ESP_I_COPY_ELEMENTS && l >= 0; l--) {
+        copy->mode = ESP_I_CPU_COPY_REPEAT;
+    for (int32_t l = last - 1; copy->mode == ESP_I_CPU_COPY_ELEMENTS && l >= 0; l--) {
         if (copy->src[l] != 1)
             continue;
         for (; l < last - 1; l++)
             swap_levels(copy, l, l + 1);
-        copy->mode = ESP_I_COPY_TURN;
+        copy->mode = ESP_I_CPU_COPY_TURN;
     }
 }
 
-void esp_i_copy_plan(const esp_i_walk_t *walk, int32_t from, int32_t to, esp_dtype_t dtype,
-                     esp_i_copy_t *copy_out)
+void esp_i_cpu_copy_plan(const esp_i_walk_t *walk, int32_t from, int32_t to, esp_dtype_t dtype,
+                         esp_i_cpu_copy_t *copy_out)
 {
-    *copy_out = (esp_i_copy_t){.n = walk->n,
-                               .src_start = walk->offset[from],
-                               .dst_start = walk->offset[to],
-                               .size = esp_dtype_bytes(dtype)};
+    *copy_out = (esp_i_cpu_copy_t){.n = walk->n,
+                                   .src_start = walk->offset[from],
+                                   .dst_start = walk->offset[to],
+                                   .size = esp_dtype_bytes(dtype)};
     for (int32_t l = 0; l < walk->n; l++) {
         copy_out->extent[l] = walk->extent[l];
         copy_out->src[l] = walk->stride[l][from];
@@ -130,7 +130,7 @@ ELEMENTS(elements_2, uint16_t)
 ELEMENTS(elements_4, uint32_t)
 ELEMENTS(elements_8, uint64_t)
 
-static void run_elements(const esp_i_copy_t *copy, const void *src, void *dst)
+static void run_elements(const esp_i_cpu_copy_t *copy, const void *src, void *dst)
 {
     const int32_t last = copy->n - 1;
     const int64_t n = last < 0 ? 1 : copy->extent[last], from = last < 0 ? 0 : copy->src[last];
@@ -145,7 +145,7 @@ static void run_elements(const esp_i_copy_t *copy, const void *src, void *dst)
         elements_8(n, src, from, dst, to);
 }
 
-static void run_turn(const esp_i_copy_t *copy, const void *src, void *dst)
+static void run_turn(const esp_i_cpu_copy_t *copy, const void *src, void *dst)
 {
     const int32_t c = copy->n - 1, r = copy->n - 2;
     const int64_t rows = copy->extent[r], columns = copy->extent[c];
@@ -159,27 +159,27 @@ static void run_turn(const esp_i_copy_t *copy, const void *src, void *dst)
         turn_8(rows, columns, src, copy->src[c], dst, copy->dst[r]);
 }
 
-static void run_inner(const esp_i_copy_t *copy, const char *src, char *dst)
+static void run_inner(const esp_i_cpu_copy_t *copy, const char *src, char *dst)
 {
     switch (copy->mode) {
-    case ESP_I_COPY_ROWS:
+    case ESP_I_CPU_COPY_ROWS:
         memcpy(dst, src, (size_t)(copy->extent[copy->n - 1] * copy->size));
         return;
-    case ESP_I_COPY_TURN:
+    case ESP_I_CPU_COPY_TURN:
         run_turn(copy, src, dst);
         return;
-    case ESP_I_COPY_REPEAT:
-    case ESP_I_COPY_ELEMENTS:
+    case ESP_I_CPU_COPY_REPEAT:
+    case ESP_I_CPU_COPY_ELEMENTS:
         run_elements(copy, src, dst);
         return;
     }
 }
 
-void esp_i_copy_run(const esp_i_copy_t *copy, const void *src, void *dst)
+void esp_i_cpu_copy_run(const esp_i_cpu_copy_t *copy, const void *src, void *dst)
 {
-    const int32_t outer = copy->mode == ESP_I_COPY_TURN ? copy->n - 2
-                          : copy->n > 0                 ? copy->n - 1
-                                                        : 0;
+    const int32_t outer = copy->mode == ESP_I_CPU_COPY_TURN ? copy->n - 2
+                          : copy->n > 0                     ? copy->n - 1
+                                                            : 0;
     int64_t index[ESP_I_WALK_LEVELS] = {0};
     const char *from = (const char *)src + copy->src_start * copy->size;
     char *to = (char *)dst + copy->dst_start * copy->size;
@@ -203,11 +203,11 @@ void esp_i_cpu_fill(esp_dtype_t dtype, int64_t n, double value, void *out)
 {
     char element[8];
     esp_i_values_store(dtype, 1, &value, element);
-    const esp_i_copy_t copy = {.mode = ESP_I_COPY_REPEAT,
-                               .n = 1,
-                               .extent = {n},
-                               .dst = {1},
-                               .size = esp_dtype_bytes(dtype),
-                               .empty = n <= 0};
-    esp_i_copy_run(&copy, element, out);
+    const esp_i_cpu_copy_t copy = {.mode = ESP_I_CPU_COPY_REPEAT,
+                                   .n = 1,
+                                   .extent = {n},
+                                   .dst = {1},
+                                   .size = esp_dtype_bytes(dtype),
+                                   .empty = n <= 0};
+    esp_i_cpu_copy_run(&copy, element, out);
 }

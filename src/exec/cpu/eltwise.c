@@ -12,14 +12,14 @@ enum { TILE = 512, SHORT_ROW = 128 };
 
 /* One pass over y. Inputs of it, and y last, by number of operand of the call. */
 typedef struct pass {
-    esp_i_elt_fn *loop;
+    esp_i_cpu_elt_fn *loop;
     int32_t n;
     int32_t operand[4];
     int64_t size[4];    /* of an element */
     bool dense[4];      /* has every loop of y */
     esp_i_walk_t rows;  /* outer loops */
     int64_t m, step[4]; /* the innermost loop: steps are 0 or 1 */
-    esp_i_elt_tile_t tile;
+    esp_i_cpu_elt_tile_t tile;
 } pass_t;
 
 typedef struct plan {
@@ -29,7 +29,7 @@ typedef struct plan {
 
 /* ---- any code, any dtype ------------------------------------------------------------------- */
 
-static void loop_any(int64_t n, const esp_i_elt_tile_t *tile)
+static void loop_any(int64_t n, const esp_i_cpu_elt_tile_t *tile)
 {
     double value[3][TILE], result[TILE];
     esp_i_elt_args_t args = {
@@ -81,7 +81,7 @@ static char *tile_of(room_t *room, int32_t input)
 static void run_rows(const pass_t *pass, char *const *data)
 {
     room_t room;
-    esp_i_elt_tile_t tile = pass->tile;
+    esp_i_cpu_elt_tile_t tile = pass->tile;
     esp_i_walk_t walk = pass->rows;
     const int32_t y = pass->n - 1;
     bool repeats = false;
@@ -107,7 +107,7 @@ static void run_rows(const pass_t *pass, char *const *data)
 static void run_tiles(const pass_t *pass, char *const *data)
 {
     room_t room;
-    esp_i_elt_tile_t tile = pass->tile;
+    esp_i_cpu_elt_tile_t tile = pass->tile;
     esp_i_walk_t walk = pass->rows;
     const int32_t y = pass->n - 1;
     int64_t done = 0;
@@ -189,7 +189,7 @@ static void plan_loops(const esp_i_cpu_kernel_t *kernel, pass_t *pass)
 }
 
 /* Whether the dtypes are those that the float loops take. */
-static bool takes(const esp_i_elt_tile_t *tile)
+static bool takes(const esp_i_cpu_elt_tile_t *tile)
 {
     const esp_eltwise_t code = tile->code;
     const bool logic =
@@ -208,10 +208,10 @@ static void plan_pass(const esp_i_cpu_kernel_t *kernel, int32_t n_in, const int3
 {
     const esp_i_call_t *call = kernel->call;
     pass->n = n_in + 1;
-    pass->tile = (esp_i_elt_tile_t){.alpha = call->attr->eltwise.alpha,
-                                    .beta = call->attr->eltwise.beta,
-                                    .code = call->attr->eltwise.code,
-                                    .n_in = n_in};
+    pass->tile = (esp_i_cpu_elt_tile_t){.alpha = call->attr->eltwise.alpha,
+                                        .beta = call->attr->eltwise.beta,
+                                        .code = call->attr->eltwise.code,
+                                        .n_in = n_in};
     for (int32_t k = 0; k < pass->n; k++) {
         pass->operand[k] = k < n_in ? operand[k] : call->n_in;
         const esp_dtype_t dtype = call->operand[pass->operand[k]].dtype;
@@ -220,7 +220,7 @@ static void plan_pass(const esp_i_cpu_kernel_t *kernel, int32_t n_in, const int3
     }
     plan_loops(kernel, pass);
     pass->loop =
-        takes(&pass->tile) ? esp_i_elt_float(pass->tile.code, n_in, pass->tile.alpha) : NULL;
+        takes(&pass->tile) ? esp_i_cpu_elt_float(pass->tile.code, n_in, pass->tile.alpha) : NULL;
     if (pass->loop == NULL)
         pass->loop = loop_any;
 }

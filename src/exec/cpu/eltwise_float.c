@@ -3,7 +3,7 @@
 #include "exec/cpu/functions.h"
 
 #define LOOP(name, a_type, b_type, y_type, expression)                                             \
-    ESP_I_VECTOR static void loop_##name(int64_t n, const esp_i_elt_tile_t *tile)                  \
+    ESP_I_VECTOR static void loop_##name(int64_t n, const esp_i_cpu_elt_tile_t *tile)              \
     {                                                                                              \
         const a_type *a = tile->x[0];                                                              \
         const b_type *b = tile->x[1];                                                              \
@@ -52,9 +52,7 @@ static inline float gelu(float x)
 static inline float gelu_slope(float x)
 {
     const float density = gauss(x);
-    /* x * 0 far out, where x may be infinite */
-    const float rise = density > 0 ? x * 0.39894228f * density : 0;
-    return esp_i_normal_below(x, density) + rise;
+    return esp_i_normal_below(x, density) + x * 0.39894228f * density;
 }
 
 /* tanh of sqrt(2 / pi) (x + 0.044715 x^3) */
@@ -65,9 +63,8 @@ static inline float gelu_inner(float x)
 
 static inline float gelu_tanh_slope(float x)
 {
-    const float t = gelu_inner(x), flat = 1 - t * t;
-    const float rise = flat > 0 ? x * flat * 0.79788456f * (1 + 0.134145f * x * x) : 0;
-    return 0.5f * (1 + t) + 0.5f * rise;
+    const float t = gelu_inner(x), square = x * x > 1e30f ? 1e30f : x * x; /* not 0 * infinity */
+    return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * 0.79788456f * (1 + 0.134145f * square);
 }
 
 static inline float hard_sigmoid_slope(float x, float alpha, float beta)
@@ -141,11 +138,11 @@ LOGIC(XOR, !A != !B)
 LOGIC(NOT, !A)
 LOOP(WHERE, uint8_t, float, float, A ? B : C)
 
-static esp_i_elt_fn *power_loop(double alpha)
+static esp_i_cpu_elt_fn *power_loop(double alpha)
 {
     static const struct {
         double alpha;
-        esp_i_elt_fn *loop;
+        esp_i_cpu_elt_fn *loop;
     } powers[] = {{2, loop_SQUARE}, {3, loop_CUBE},     {0.5, loop_SQRT},
                   {1, loop_ADD1},   {-0.5, loop_RSQRT}, {-1, loop_RECIPROCAL}};
     for (int32_t i = 0; i < (int32_t)(sizeof powers / sizeof *powers); i++)
@@ -154,10 +151,10 @@ static esp_i_elt_fn *power_loop(double alpha)
     return NULL;
 }
 
-esp_i_elt_fn *esp_i_elt_float(esp_eltwise_t code, int32_t n_in, double alpha)
+esp_i_cpu_elt_fn *esp_i_cpu_elt_float(esp_eltwise_t code, int32_t n_in, double alpha)
 {
 #define CODE(name) [ESP_ELT_##name] = loop_##name
-    static esp_i_elt_fn *const loops[ESP_ELT_COUNT] = {
+    static esp_i_cpu_elt_fn *const loops[ESP_ELT_COUNT] = {
         CODE(SUB),          CODE(MUL),
         CODE(DIV),          CODE(DIV_NO_NAN),
         CODE(AFFINE),       CODE(MAX),
@@ -186,7 +183,7 @@ esp_i_elt_fn *esp_i_elt_float(esp_eltwise_t code, int32_t n_in, double alpha)
         CODE(XOR),          CODE(NOT),
         CODE(WHERE),
     };
-    static esp_i_elt_fn *const sums[] = {loop_ADD1, loop_ADD2, loop_ADD3};
+    static esp_i_cpu_elt_fn *const sums[] = {loop_ADD1, loop_ADD2, loop_ADD3};
     if (code == ESP_ELT_ADD)
         return sums[n_in - 1];
     return code == ESP_ELT_POWC ? power_loop(alpha) : loops[code];

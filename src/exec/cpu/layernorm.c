@@ -51,8 +51,8 @@ static void norm_run(const esp_i_cpu_kernel_t *kernel, const esp_i_moment_t *mom
     for (int64_t r = 0; r < plan->rows; r++) {
         const float *x = (const float *)esp_i_cpu_data(kernel, X) + r * plan->d;
         float *y = (float *)esp_i_cpu_data(kernel, n_in) + r * plan->d;
-        const float mean = attr->norm.rms ? 0 : (float)(esp_i_sum(plan->d, x) / d);
-        const double variance = esp_i_shifted_squares(plan->d, x, mean) / d;
+        const float mean = attr->norm.rms ? 0 : (float)(esp_i_cpu_sum(plan->d, x) / d);
+        const double variance = esp_i_cpu_shifted_squares(plan->d, x, mean) / d;
         const double rstd = 1 / sqrt(variance + attr->norm.epsilon);
         norm_row(plan->d, x, mean, (float)rstd, gamma, beta, y);
         mean_out[r] = mean;
@@ -95,8 +95,9 @@ static void grad_x(const esp_i_cpu_kernel_t *kernel, int64_t r)
     const float *gamma = esp_i_cpu_data(kernel, G_GAMMA);
     const float mean = ((const float *)esp_i_cpu_data(kernel, G_MEAN))[r];
     const double rstd = (double)((const float *)esp_i_cpu_data(kernel, G_RSTD))[r];
-    const double mean_g = kernel->call->attr->norm.rms ? 0 : esp_i_dot(d, dy, gamma) / (double)d;
-    const double mean_gx = rstd * esp_i_shifted_dot3(d, x, mean, dy, gamma) / (double)d;
+    const double mean_g =
+        kernel->call->attr->norm.rms ? 0 : esp_i_cpu_dot(d, dy, gamma) / (double)d;
+    const double mean_gx = rstd * esp_i_cpu_shifted_dot3(d, x, mean, dy, gamma) / (double)d;
     grad_row(d, x, dy, gamma, mean, (float)rstd, (float)(-rstd * rstd * mean_gx),
              (float)(-rstd * mean_g), (float *)esp_i_cpu_data(kernel, 5) + r * d);
 }

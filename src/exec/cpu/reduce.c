@@ -58,7 +58,7 @@ static void add_row(esp_reduce_t code, esp_dtype_t dtype, int64_t n, const void 
 {
     double value[TILE];
     if (dtype == ESP_DTYPE_F32 && code == ESP_REDUCE_SUM) {
-        esp_i_sum_columns(n, row, to, NULL);
+        esp_i_cpu_sum_columns(n, row, to, NULL);
         return;
     }
     esp_i_values_load(dtype, n, row, value);
@@ -72,11 +72,11 @@ static double add_up(esp_reduce_t code, esp_dtype_t dtype, int64_t n, const char
     double value[TILE];
     const int64_t size = esp_dtype_bytes(dtype);
     if (dtype == ESP_DTYPE_F32 && code == ESP_REDUCE_SUM)
-        return sum + esp_i_sum(n, (const float *)(const void *)row);
+        return sum + esp_i_cpu_sum(n, (const float *)(const void *)row);
     if (dtype == ESP_DTYPE_F32 && code == ESP_REDUCE_SUMSQ)
-        return sum + esp_i_sum_squares(n, (const float *)(const void *)row);
+        return sum + esp_i_cpu_sum_squares(n, (const float *)(const void *)row);
     if (dtype == ESP_DTYPE_F32 && code == ESP_REDUCE_MAX)
-        return combine(code, sum, (double)esp_i_largest(n, (const float *)(const void *)row));
+        return combine(code, sum, (double)esp_i_cpu_largest(n, (const float *)(const void *)row));
     for (int64_t at = 0; at < n; at += TILE) {
         const int64_t m = esp_i_min_i64(n - at, TILE);
         esp_i_values_load(dtype, m, row + at * size, value);

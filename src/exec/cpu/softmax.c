@@ -62,9 +62,9 @@ ESP_I_VECTOR static void log_grad_row(int64_t n, const float *y, const float *dy
 
 static void softmax_row(const plan_t *plan, const float *x, float *y)
 {
-    const float top = esp_i_largest(plan->n, x);
+    const float top = esp_i_cpu_largest(plan->n, x);
     exp_row(plan->n, x, top, y);
-    const double sum = esp_i_sum(plan->n, y);
+    const double sum = esp_i_cpu_sum(plan->n, y);
     if (plan->log)
         shift_row(plan->n, x, top, (float)log(sum), y);
     else
@@ -74,9 +74,9 @@ static void softmax_row(const plan_t *plan, const float *x, float *y)
 static void softmax_grad_row(const plan_t *plan, const float *y, const float *dy, float *dx)
 {
     if (plan->log)
-        log_grad_row(plan->n, y, dy, (float)esp_i_sum(plan->n, dy), dx);
+        log_grad_row(plan->n, y, dy, (float)esp_i_cpu_sum(plan->n, dy), dx);
     else
-        grad_row(plan->n, y, dy, (float)esp_i_dot(plan->n, y, dy), dx);
+        grad_row(plan->n, y, dy, (float)esp_i_cpu_dot(plan->n, y, dy), dx);
 }
 
 /* ---- columns: m of them, each `plan->after` apart from element to element ----------------------

@@ -19,7 +19,7 @@ typedef float lanes_t __attribute__((vector_size(4 * LANES), aligned(4), may_ali
         for (int64_t at = 0; at < n; at += BLOCK) {                                                \
             const int64_t end = n - at < BLOCK ? n : at + BLOCK;                                   \
             lanes_t low = {0}, high = {0};                                                         \
-            float lane[LANES], left = 0;                                                           \
+            float lane[LANES];                                                                     \
             int64_t i = at, j = at + LANES;                                                        \
             for (; i + 2 * LANES <= end; i += 2 * LANES, j += 2 * LANES) {                         \
                 low += term(i);                                                                    \
@@ -28,10 +28,9 @@ typedef float lanes_t __attribute__((vector_size(4 * LANES), aligned(4), may_ali
             low += high;                                                                           \
             memcpy(lane, &low, sizeof lane);                                                       \
             for (; i < end; i++)                                                                   \
-                left += rest_term(i);                                                              \
+                sum += (double)rest_term(i);                                                       \
             for (int32_t l = 0; l < LANES; l++)                                                    \
-                left += lane[l];                                                                   \
-            sum += (double)left;                                                                   \
+                sum += (double)lane[l];                                                            \
         }                                                                                          \
         return sum;                                                                                \
     }
@@ -49,15 +48,16 @@ typedef float lanes_t __attribute__((vector_size(4 * LANES), aligned(4), may_ali
 #define WITH_YZ(i)  ((AT(x, i) - shift) * AT(y, i) * AT(z, i))
 #define WITH_YZ1(i) ((x[i] - shift) * y[i] * z[i])
 
-SUM(esp_i_sum, (int64_t n, const float *x), PLAIN, PLAIN1)
-SUM(esp_i_sum_squares, (int64_t n, const float *x), SQUARE, SQUARE1)
-SUM(esp_i_dot, (int64_t n, const float *x, const float *y), PRODUCT, PRODUCT1)
-SUM(esp_i_shifted_squares, (int64_t n, const float *x, float shift), SHIFTED, SHIFTED1)
-SUM(esp_i_shifted_dot, (int64_t n, const float *x, float shift, const float *y), WITH_Y, WITH_Y1)
-SUM(esp_i_shifted_dot3, (int64_t n, const float *x, float shift, const float *y, const float *z),
-    WITH_YZ, WITH_YZ1)
+SUM(esp_i_cpu_sum, (int64_t n, const float *x), PLAIN, PLAIN1)
+SUM(esp_i_cpu_sum_squares, (int64_t n, const float *x), SQUARE, SQUARE1)
+SUM(esp_i_cpu_dot, (int64_t n, const float *x, const float *y), PRODUCT, PRODUCT1)
+SUM(esp_i_cpu_shifted_squares, (int64_t n, const float *x, float shift), SHIFTED, SHIFTED1)
+SUM(esp_i_cpu_shifted_dot, (int64_t n, const float *x, float shift, const float *y), WITH_Y,
+    WITH_Y1)
+SUM(esp_i_cpu_shifted_dot3,
+    (int64_t n, const float *x, float shift, const float *y, const float *z), WITH_YZ, WITH_YZ1)
 
-ESP_I_VECTOR void esp_i_sum_columns(int64_t n, const float *x, double *sum, double *square)
+ESP_I_VECTOR void esp_i_cpu_sum_columns(int64_t n, const float *x, double *sum, double *square)
 {
     for (int64_t i = 0; i < n; i++)
         sum[i] += (double)x[i];
@@ -65,7 +65,7 @@ ESP_I_VECTOR void esp_i_sum_columns(int64_t n, const float *x, double *sum, doub
         square[i] += (double)x[i] * (double)x[i];
 }
 
-ESP_I_VECTOR float esp_i_largest(int64_t n, const float *x)
+ESP_I_VECTOR float esp_i_cpu_largest(int64_t n, const float *x)
 {
     float lane[4 * LANES], top = -INFINITY;
     int64_t i = 0;

@@ -7,16 +7,17 @@
 
 #include <stdint.h>
 
-double esp_i_sum(int64_t n, const float *x);
-double esp_i_sum_squares(int64_t n, const float *x);
-double esp_i_dot(int64_t n, const float *x, const float *y);
+double esp_i_cpu_sum(int64_t n, const float *x);
+double esp_i_cpu_sum_squares(int64_t n, const float *x);
+double esp_i_cpu_dot(int64_t n, const float *x, const float *y);
 /* Sums of (x - shift)^2, (x - shift) y, (x - shift) y z. */
-double esp_i_shifted_squares(int64_t n, const float *x, float shift);
-double esp_i_shifted_dot(int64_t n, const float *x, float shift, const float *y);
-double esp_i_shifted_dot3(int64_t n, const float *x, float shift, const float *y, const float *z);
+double esp_i_cpu_shifted_squares(int64_t n, const float *x, float shift);
+double esp_i_cpu_shifted_dot(int64_t n, const float *x, float shift, const float *y);
+double esp_i_cpu_shifted_dot3(int64_t n, const float *x, float shift, const float *y,
+                              const float *z);
 /* sum[i] += x[i]; square[i] += x[i]^2 (NULL: not wanted) */
-void esp_i_sum_columns(int64_t n, const float *x, double *sum, double *square);
+void esp_i_cpu_sum_columns(int64_t n, const float *x, double *sum, double *square);
 /* The largest, or NaN if there is one; -INFINITY of none. */
-float esp_i_largest(int64_t n, const float *x);
+float esp_i_cpu_largest(int64_t n, const float *x);
 
 #endif

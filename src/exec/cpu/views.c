@@ -5,7 +5,7 @@
 typedef struct plan {
     int32_t n;
     bool fill;
-    esp_i_copy_t *copy; /* from input i to output 0 */
+    esp_i_cpu_copy_t *copy; /* from input i to output 0 */
 } plan_t;
 
 static void views_run(const esp_i_cpu_kernel_t *kernel, const esp_i_moment_t *moment)
@@ -18,7 +18,7 @@ static void views_run(const esp_i_cpu_kernel_t *kernel, const esp_i_moment_t *mo
         esp_i_cpu_fill(esp_i_cpu_out(kernel, 0)->dtype, esp_i_cpu_out(kernel, 0)->elements,
                        call->attr->pad.value, y);
     for (int32_t i = 0; i < plan->n; i++)
-        esp_i_copy_run(&plan->copy[i], esp_i_cpu_data(kernel, i), y);
+        esp_i_cpu_copy_run(&plan->copy[i], esp_i_cpu_data(kernel, i), y);
 }
 
 static esp_status_t begin(esp_i_cpu_t *cpu, esp_i_cpu_kernel_t *kernel, plan_t **plan_out,
@@ -52,7 +52,7 @@ esp_status_t esp_i_cpu_TRANSPOSE(esp_i_cpu_t *cpu, esp_i_cpu_kernel_t *kernel, e
     esp_i_nest_merge(&nest);
     esp_i_nest_split(&nest, 0, &split);
     esp_i_nest_walk(&nest, &walk);
-    esp_i_copy_plan(&walk, 0, 1, x->dtype, &plan->copy[0]);
+    esp_i_cpu_copy_plan(&walk, 0, 1, x->dtype, &plan->copy[0]);
     return ESP_OK;
 }
 
@@ -74,7 +74,7 @@ esp_status_t esp_i_cpu_EXPAND(esp_i_cpu_t *cpu, esp_i_cpu_kernel_t *kernel, esp_
     esp_i_nest_merge(&nest);
     esp_i_nest_split(&nest, 1, &split);
     esp_i_nest_walk(&nest, &walk);
-    esp_i_copy_plan(&walk, 0, 1, x->dtype, &plan->copy[0]);
+    esp_i_cpu_copy_plan(&walk, 0, 1, x->dtype, &plan->copy[0]);
     return ESP_OK;
 }
 
@@ -97,7 +97,7 @@ esp_status_t esp_i_cpu_SLICE(esp_i_cpu_t *cpu, esp_i_cpu_kernel_t *kernel, esp_d
     }
     esp_i_chain_split(&chain, true, &split);
     esp_i_chain_walk(&chain, &walk);
-    esp_i_copy_plan(&walk, 1, 0, x->dtype, &plan->copy[0]);
+    esp_i_cpu_copy_plan(&walk, 1, 0, x->dtype, &plan->copy[0]);
     return ESP_OK;
 }
 
@@ -118,7 +118,7 @@ esp_status_t esp_i_cpu_PAD(esp_i_cpu_t *cpu, esp_i_cpu_kernel_t *kernel, esp_dia
     }
     esp_i_chain_split(&chain, false, &split);
     esp_i_chain_walk(&chain, &walk);
-    esp_i_copy_plan(&walk, 0, 1, x->dtype, &plan->copy[0]);
+    esp_i_cpu_copy_plan(&walk, 0, 1, x->dtype, &plan->copy[0]);
     plan->fill = true;
     return ESP_OK;
 }
@@ -145,7 +145,7 @@ esp_status_t esp_i_cpu_CONCAT(esp_i_cpu_t *cpu, esp_i_cpu_kernel_t *kernel, esp_
         }
         esp_i_chain_split(&chain, false, &split);
         esp_i_chain_walk(&chain, &walk);
-        esp_i_copy_plan(&walk, 0, 1, x->dtype, &plan->copy[i]);
+        esp_i_cpu_copy_plan(&walk, 0, 1, x->dtype, &plan->copy[i]);
         start += x->global[axis];
     }
     return ESP_OK;

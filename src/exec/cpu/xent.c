@@ -46,7 +46,7 @@ static double exp_sum(int64_t v, const float *x, float top)
     for (int64_t at = 0; at < v; at += TILE) {
         const int64_t m = esp_i_min_i64(v - at, TILE);
         exp_row(m, x + at, top, tile);
-        sum += esp_i_sum(m, tile);
+        sum += esp_i_cpu_sum(m, tile);
     }
     return sum;
 }
@@ -63,11 +63,11 @@ static void xent_run(const esp_i_cpu_kernel_t *kernel, const esp_i_moment_t *mom
         loss[r] = 0;
         if (label < 0)
             continue;
-        const float top = esp_i_largest(v, x);
+        const float top = esp_i_cpu_largest(v, x);
         const double total = (double)top + log(exp_sum(v, x, top));
         double value = (1 - e) * (total - (double)x[label]);
         if (e > 0)
-            value += e * (total - esp_i_sum(v, x) / (double)v);
+            value += e * (total - esp_i_cpu_sum(v, x) / (double)v);
         loss[r] = (float)value;
     }
 }
@@ -87,8 +87,8 @@ static void grad_run(const esp_i_cpu_kernel_t *kernel, const esp_i_moment_t *mom
             memset(dx, 0, (size_t)v * sizeof *dx);
             continue;
         }
-        exp_row(v, x, esp_i_largest(v, x), dx);
-        const double scale = (double)dloss[r], sum = esp_i_sum(v, dx);
+        exp_row(v, x, esp_i_cpu_largest(v, x), dx);
+        const double scale = (double)dloss[r], sum = esp_i_cpu_sum(v, dx);
         const double at_label = (double)dx[label] / sum - (1 - e) - e / (double)v;
         affine_row(v, (float)(scale / sum), (float)(-scale * e / (double)v), dx);
         dx[label] = (float)(scale * at_label);
