@@ -50,6 +50,15 @@ endforeach()
 
 include(cmake/onnx_oracle.cmake)
 
+# Every tests/mpi/*.c is a program that tests/test_exec_mpi.sh starts as a job of several ranks.
+file(GLOB esp_mpi_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/mpi/*.c)
+foreach(esp_source ${esp_mpi_sources})
+  get_filename_component(esp_name ${esp_source} NAME_WE)
+  add_executable(${esp_name} ${esp_source})
+  target_link_libraries(${esp_name} PRIVATE espalier_test_helpers)
+endforeach()
+list(APPEND esp_test_environment "ESP_MPI_PROGRAMS=${PROJECT_BINARY_DIR}")
+
 file(GLOB esp_test_scripts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/test_*.sh)
 foreach(esp_source ${esp_test_scripts})
   get_filename_component(esp_name ${esp_source} NAME_WE)

@@ -20,6 +20,19 @@ static double *doubles(int64_t n)
     return values;
 }
 
+void beside_lower(bench_t *bench, plan_of_t *plan, const esp_deployment_t **deployment_out)
+{
+    esp_diag_t *diag = &bench->diag;
+    esp_status_t status = esp_lower(bench->lowerer, &plan->strategy, deployment_out, diag);
+    if (status == ESP_ERR_ARGUMENT && strstr(diag->text, "where they are made")) {
+        plan->strategy.sync_batchnorm = 1;
+        plan->strategy.micro_batches = 1;
+        status = esp_lower(bench->lowerer, &plan->strategy, deployment_out, diag);
+    }
+    test_assert_ok(status, diag);
+    test_assert_ok(esp_deployment_pack(bench->lowerer, diag), diag);
+}
+
 static esp_status_t feed_input(void *context, uint64_t step, esp_tensor_id_t tensor,
                                esp_view_t view, int64_t offset, int64_t share, void *values_out,
                                esp_diag_t *diag)

@@ -8,6 +8,9 @@
 #include "deployments.h"
 #include "espalier/exec.h"
 
+/* A packed deployment of a plan, synchronised where its local sums would lie elsewhere. */
+void beside_lower(bench_t *bench, plan_of_t *plan, const esp_deployment_t **deployment_out);
+
 /* The inputs of the interpreter, as a feed. Context: a beside_t. */
 typedef struct beside {
     const esp_graph_t *graph;

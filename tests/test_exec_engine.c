@@ -7,6 +7,7 @@
 #include "strategies.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -135,15 +136,7 @@ static void check_seed(uint64_t seed)
     bench_init(&bench, graph_of(seed),
                seed % 2 ? cluster_uniform(1 + (int32_t)(seed / 2 % 8)) : cluster_mixed());
     plan_random(&plan, &bench, &rng);
-    esp_status_t status = esp_lower(bench.lowerer, &plan.strategy, &d, &bench.diag);
-    if (status == ESP_ERR_ARGUMENT && strstr(bench.diag.text, "where they are made")) {
-        plan.strategy.sync_batchnorm = 1; /* local sums of ops that lie elsewhere */
-        plan.strategy.micro_batches = 1;
-        status = esp_lower(bench.lowerer, &plan.strategy, &d, &bench.diag);
-    }
-    if (status != ESP_OK)
-        fail_msg("seed %llu: %s", (unsigned long long)seed, bench.diag.text);
-    test_assert_ok(esp_deployment_pack(bench.lowerer, &bench.diag), &bench.diag);
+    beside_lower(&bench, &plan, &d);
     check_deployment(&bench, d, seed);
     plan_fini(&plan);
     bench_fini(&bench);
@@ -158,8 +151,325 @@ static void test_random(void **state)
         check_seed(seed);
 }
 
+/* ---- failures ---------------------------------------------------------------------------- */
+
+/* A deployment that keeps four devices busy. */
+typedef struct four {
+    bench_t bench;
+    plan_of_t plan;
+    const esp_deployment_t *d;
+} four_t;
+
+static void four_init(four_t *four, int32_t model)
+{
+    bench_init(&four->bench, deploy_graph(model, 8), cluster_uniform(4));
+    plan_data_parallel(&four->plan, &four->bench, ESP_MODE_BATCH, 1);
+    beside_lower(&four->bench, &four->plan, &four->d);
+}
+
+static void four_fini(four_t *four)
+{
+    plan_fini(&four->plan);
+    bench_fini(&four->bench);
+}
+
+/* An executor whose rank `culprit` will fail; now and for ever. */
+static void check_failure(const four_t *four, esp_exec_t *exec, const esp_exec_feed_t *feed,
+                          esp_status_t status, const char *place, const char *text)
+{
+    for (int32_t i = 0; i < 2; i++) {
+        esp_diag_t diag = {0};
+        assert_int_equal(esp_exec_run(exec, 20, feed, NULL, &diag), status);
+        assert_int_equal(diag.status, status);
+        assert_string_equal(diag.place, place);
+        if (!strstr(diag.text, text))
+            fail_msg("%s: \"%s\" is not in \"%s\"", four->bench.graph->name, text, diag.text);
+        for (int32_t r = 0; r < exec->n_ranks; r++)
+            assert_int_equal(exec->rank[r].status, status);
+    }
+    assert_int_equal(esp_exec_step(exec), 0);
+    esp_exec_destroy(exec);
+}
+
+static void test_kernel_fails(void **state)
+{
+    (void)state;
+    for (int32_t seed = 0; seed < 12; seed++) {
+        four_t four;
+        char place[64], text[64];
+        const esp_exec_opts_t opts = reference((uint64_t)seed);
+        four_init(&four, seed % DEPLOY_MODELS);
+        esp_exec_t *exec = make_exec(four.d, &opts, "kernel");
+        make_trouble(exec, (uint64_t)seed, seed % 2);
+        trouble.culprit = exec->rank[seed % 4].kernels;
+        trouble.step = (uint64_t)(seed / 4);
+        (void)snprintf(place, sizeof place, "rank %d (n/gpu%d)", seed % 4, seed % 4);
+        (void)snprintf(text, sizeof text, "step %d, op %s: the sum is not finite", seed / 4,
+                       exec->rank[0].program->call[0].name);
+        check_failure(&four, exec, NULL, ESP_ERR_IO, place, text);
+        four_fini(&four);
+    }
+}
+
+static void test_comm_fails(void **state)
+{
+    (void)state;
+    for (int32_t seed = 0; seed < 12; seed++) {
+        four_t four;
+        char place[64];
+        const esp_exec_opts_t opts = reference((uint64_t)seed);
+        four_init(&four, seed % DEPLOY_MODELS);
+        esp_exec_t *exec = make_exec(four.d, &opts, "comm");
+        make_trouble(exec, (uint64_t)seed, seed % 2);
+        trouble.culprit = exec->rank[seed % 4].comm;
+        trouble.starts_left = 2 * seed; /* of 40 at least */
+        (void)snprintf(place, sizeof place, "rank %d (n/gpu%d)", seed % 4, seed % 4);
+        check_failure(&four, exec, NULL, ESP_ERR_IO, place, ": the cable is out");
+        four_fini(&four);
+    }
+}
+
+/* Fails where the last rows are asked for, in step 2. */
+static esp_status_t bad_feed(void *context, uint64_t step, esp_tensor_id_t tensor, esp_view_t view,
+                             int64_t offset, int64_t share, void *values_out, esp_diag_t *diag)
+{
+    const esp_exec_feed_t good = beside_feed(context);
+    if (step == 2 && offset + share == view.extent)
+        return esp_i_fail(diag, ESP_ERR_SYNTAX, "record 7 is cut off");
+    return good.input(context, step, tensor, view, offset, share, values_out, diag);
+}
+
+static void test_feed_fails(void **state)
+{
+    (void)state;
+    four_t four;
+    const esp_exec_opts_t opts = reference(3);
+    four_init(&four, 0);
+    beside_t beside = {four.bench.graph, 3, "feed"};
+    const esp_exec_feed_t feed = {.context = &beside, .input = bad_feed};
+    esp_exec_t *exec = make_exec(four.d, &opts, "feed");
+    check_failure(&four, exec, &feed, ESP_ERR_SYNTAX, "rank 3 (n/gpu3)",
+                  "step 2, op x: record 7 is cut off");
+    four_fini(&four);
+}
+
+/* ---- the executor ------------------------------------------------------------------------ */
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    four_t four;
+    esp_exec_t *exec = NULL;
+    esp_diag_t diag = {0};
+    four_init(&four, 0);
+    esp_exec_opts_t opts = reference(3);
+    opts.backend = "abacus";
+    test_assert_fails(esp_exec_create(four.d, &opts, NULL, &exec, &diag), &diag, ESP_ERR_ARGUMENT,
+                      "no kernel backend is called abacus");
+    opts = reference(3);
+    opts.struct_size--;
+    test_assert_fails(esp_exec_create(four.d, &opts, NULL, &exec, &diag), &diag, ESP_ERR_ARGUMENT,
+                      "another version");
+    static const struct {
+        int32_t n, map[4];
+        const char *text;
+    } maps[] = {{3, {0, 1, 2}, "the map has 3 devices, the plan uses 4"},
+                {4, {0, 1, 2, 4}, "rank 3 device 4, which the plan does not use"},
+                {4, {0, 1, 2, -1}, "rank 3 device -1, which"},
+                {4, {2, 0, 1, 2}, "gives n/gpu2 to ranks 0 and 3"}};
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+        opts = reference(3);
+        opts.map = maps[i].map;
+        opts.n_map = maps[i].n;
+        test_assert_fails(esp_exec_create(four.d, &opts, NULL, &exec, &diag), &diag,
+                          ESP_ERR_ARGUMENT, maps[i].text);
+    }
+    opts = reference(3);
+    opts.status_path = "/nowhere/at/all";
+    test_assert_fails(esp_exec_create(four.d, &opts, NULL, &exec, &diag), &diag, ESP_ERR_IO,
+                      "open the status file");
+    assert_null(exec);
+    four_fini(&four);
+}
+
+static void test_use(void **state)
+{
+    (void)state;
+    four_t four;
+    esp_diag_t diag = {0};
+    double values[8];
+    esp_exec_timeline_t times;
+    esp_exec_opts_t opts = reference(3);
+    four_init(&four, 0);
+    const esp_tensor_id_t input = four.bench.graph->input[0];
+    esp_exec_t *exec = make_exec(four.d, &opts, "use");
+    assert_int_equal(esp_exec_ranks(exec), 4);
+    assert_int_equal(esp_exec_rank(exec), 0);
+    assert_int_equal(esp_exec_arena_bytes(exec, 1), 2 * four.d->class_arena_bytes[0]);
+    assert_int_equal(esp_exec_arena_bytes(exec, 4), 0);
+    test_assert_fails(esp_exec_run(exec, -1, NULL, NULL, &diag), &diag, ESP_ERR_ARGUMENT, "-1");
+    test_assert_ok(esp_exec_run(exec, 0, NULL, NULL, &diag), &diag);
+    test_assert_fails(esp_exec_get(exec, input, values, &diag), &diag, ESP_ERR_ARGUMENT, "x");
+    test_assert_fails(esp_exec_get(exec, -1, values, &diag), &diag, ESP_ERR_ARGUMENT, "-1");
+    test_assert_fails(esp_exec_set(exec, four.bench.graph->n_tensors, values, &diag), &diag,
+                      ESP_ERR_ARGUMENT, "no tensor");
+    test_assert_fails(esp_exec_timeline(exec, &times, &diag), &diag, ESP_ERR_ARGUMENT,
+                      "without timeline");
+    esp_exec_destroy(exec);
+    four_fini(&four);
+}
+
+/* A run of two steps that goes on from another is the same as one of four: step numbers count. */
+static void test_goes_on(void **state)
+{
+    (void)state;
+    four_t four;
+    esp_diag_t diag = {0};
+    double whole[4], part[4];
+    const esp_exec_opts_t opts = reference(3);
+    four_init(&four, 0); /* with dropout */
+    esp_exec_t *one = make_exec(four.d, &opts, "whole"), *two = make_exec(four.d, &opts, "parts");
+    const esp_tensor_id_t p = four.bench.graph->parameter[0];
+    double *values = calloc((size_t)four.bench.graph->tensor_elements[p], sizeof *values);
+    test_assert_ok(esp_exec_run(one, 4, NULL, whole, &diag), &diag);
+    test_assert_ok(esp_exec_run(two, 2, NULL, part, &diag), &diag);
+    test_assert_ok(esp_exec_get(two, p, values, &diag), &diag);
+    test_assert_ok(esp_exec_set(two, p, values, &diag), &diag);
+    esp_exec_set_step(two, 2);
+    test_assert_ok(esp_exec_run(two, 2, NULL, part + 2, &diag), &diag);
+    assert_memory_equal(whole, part, sizeof whole);
+    esp_exec_destroy(one);
+    esp_exec_destroy(two);
+    free(values);
+    four_fini(&four);
+}
+
+/* ---- times and status -------------------------------------------------------------------- */
+
+/* Every instruction of the last step starts after those that it waits for. */
+static void check_times(const esp_exec_t *exec, const esp_exec_timeline_t *times)
+{
+    for (int32_t r = 0; r < times->n_ranks; r++) {
+        const esp_i_program_t *p = exec->rank[r].program;
+        const int64_t *start = times->start_ns + (int64_t)r * times->n_tasks;
+        const int64_t *end = times->end_ns + (int64_t)r * times->n_tasks;
+        int64_t computed = 0;
+        for (int32_t i = 0; i < p->n_instrs; i++) {
+            const esp_i_instr_t *in = &p->instr[i];
+            assert_true(start[in->task] > 0 && end[in->task] >= start[in->task]);
+            for (int32_t w = 0; w < in->n_wait; w++)
+                assert_true(start[in->task] >= end[p->instr[p->waits[in->wait + w]].task]);
+            if (in->kind == ESP_TASK_COMM)
+                continue;
+            assert_true(start[in->task] >= computed);
+            computed = end[in->task];
+        }
+    }
+}
+
+static void test_timeline(void **state)
+{
+    (void)state;
+    for (int32_t model = 0; model < DEPLOY_MODELS; model++) {
+        four_t four;
+        esp_diag_t diag = {0};
+        esp_exec_timeline_t times;
+        esp_exec_opts_t opts = reference(3);
+        opts.timeline = 1;
+        opts.map = (const int32_t[]){2, 0, 3, 1};
+        opts.n_map = 4;
+        four_init(&four, model);
+        esp_exec_t *exec = make_exec(four.d, &opts, "times");
+        make_trouble(exec, (uint64_t)model, false);
+        test_assert_ok(esp_exec_run(exec, 3, NULL, NULL, &diag), &diag);
+        test_assert_ok(esp_exec_timeline(exec, &times, &diag), &diag);
+        assert_int_equal(times.n_tasks, four.d->n_tasks);
+        assert_memory_equal(times.device, opts.map, 4 * sizeof *opts.map);
+        assert_int_equal(times.steps, 3);
+        assert_true(times.step_end_ns[0] > 0 && times.step_end_ns[1] > times.step_end_ns[0]);
+        check_times(exec, &times);
+        esp_exec_destroy(exec);
+        four_fini(&four);
+    }
+}
+
+static void test_status(void **state)
+{
+    (void)state;
+    four_t four;
+    test_dir_t dir;
+    char path[TEST_PATH_MAX];
+    esp_diag_t diag = {0};
+    size_t length;
+    esp_exec_opts_t opts = reference(3);
+    test_dir_make(&dir);
+    opts.status_path = test_dir_file(&dir, "status", path);
+    four_init(&four, 0);
+    esp_exec_t *exec = make_exec(four.d, &opts, "status");
+    make_trouble(exec, 1, false);
+    trouble.culprit = exec->rank[2].kernels;
+    trouble.step = 11;
+    assert_int_equal(esp_exec_run(exec, 12, NULL, NULL, &diag), ESP_ERR_IO);
+    char *text = test_read_file(path, &length);
+    assert_int_equal(length, 4 * ESP_I_STATUS_WIDTH);
+    for (int32_t r = 0; r < 4; r++)
+        assert_int_equal(text[(r + 1) * ESP_I_STATUS_WIDTH - 1], '\n');
+    const char *expected = "rank 2 n/gpu2 idle "; /* it has returned */
+    assert_memory_equal(text + 2 * ESP_I_STATUS_WIDTH, expected, strlen(expected));
+    esp_i_status_task(exec->status, 3, "n/gpu3", 12, 345, "compute", "conv1/dw");
+    free(text);
+    text = test_read_file(path, NULL);
+    expected = "rank 3 n/gpu3 step 12 task 345 compute conv1/dw ";
+    assert_memory_equal(text + 3 * ESP_I_STATUS_WIDTH, expected, strlen(expected));
+    free(text);
+    esp_exec_destroy(exec);
+    four_fini(&four);
+    test_dir_remove(&dir);
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+static esp_status_t attempt(const esp_allocator_t *alloc, void *context)
+{
+    const four_t *four = context;
+    esp_exec_t *exec;
+    esp_exec_opts_t opts = reference(3);
+    esp_exec_timeline_t times;
+    const esp_tensor_id_t p = four->bench.graph->parameter[0];
+    double *values = calloc((size_t)four->bench.graph->tensor_elements[p], sizeof *values);
+    opts.timeline = 1;
+    esp_status_t status = esp_exec_create(four->d, &opts, alloc, &exec, NULL);
+    if (status == ESP_OK) {
+        status = esp_exec_run(exec, 2, NULL, NULL, NULL);
+        if (status == ESP_OK)
+            status = esp_exec_get(exec, p, values, NULL);
+        if (status == ESP_OK)
+            status = esp_exec_set(exec, p, values, NULL);
+        if (status == ESP_OK)
+            status = esp_exec_timeline(exec, &times, NULL);
+        esp_exec_destroy(exec);
+    }
+    free(values);
+    return status;
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    four_t four;
+    four_init(&four, 0);
+    test_sweep_allocations(attempt, &four, 7);
+    four_fini(&four);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random),     cmocka_unit_test(test_kernel_fails),
+        cmocka_unit_test(test_comm_fails), cmocka_unit_test(test_feed_fails),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_use),
+        cmocka_unit_test(test_goes_on),    cmocka_unit_test(test_timeline),
+        cmocka_unit_test(test_status),     cmocka_unit_test(test_memory),
+    };
     return cmocka_run_group_tests_name("exec_engine", tests, NULL, NULL);
 }

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Executors and communication as MPI jobs: results, failures, refusals.
+set -u
+if ! command -v mpirun >/dev/null; then
+    echo "there is no mpirun"
+    exit 77
+fi
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" # what MPI keeps
+export ASAN_OPTIONS
+failures=0
+
+# job SECONDS RANKS PROGRAM ARGUMENTS...: its output in $output, its status in $status
+job() {
+    seconds=$1 ranks=$2 program=$3
+    shift 3
+    set -- --oversubscribe --mca mpi_yield_when_idle 1 --mca btl self,vader,tcp -np "$ranks" \
+        "$ESP_MPI_PROGRAMS/$program" "$@"
+    [ "$(id -u)" = 0 ] && set -- --allow-run-as-root "$@"
+    output=$(timeout "$seconds" mpirun "$@" 2>&1)
+    status=$?
+}
+# expect STATUS PATTERN: 0 or other; what was said
+expect() {
+    if { [ "$1" = 0 ] && [ $status -ne 0 ]; } || { [ "$1" != 0 ] && [ $status -eq 0 ]; } ||
+        [ $status -eq 124 ] || ! echo "$output" | grep -q "$2"; then
+        printf 'expected status %s and "%s"\nstatus %s, said: %s\n' "$1" "$2" $status "$output"
+        failures=1
+    fi
+}
+
+job 60 2 mpi_exec probe
+if [ $status -ne 0 ] && ! echo "$output" | grep -q "failed: "; then
+    printf 'mpirun does not work here: %s\n' "$output"
+    exit 77
+fi
+expect 1 "the plan uses 4 devices, but the job has 2 processes"
+
+job 60 4 mpi_traffic
+expect 0 "traffic among 4 ranks"
+job 60 4 mpi_exec same
+expect 0 "same: [0-9]* plans"
+
+job 60 4 mpi_exec kernel
+expect 1 "failed: rank 2 (n/gpu2): step 1, op [a-z]"
+job 60 4 mpi_exec wait
+expect 1 "failed: rank 1 (n/gpu1): no more"
+job 60 4 mpi_exec options
+expect 1 "rank 1 (n/gpu1) has another plan or other options than rank 0"
+job 60 4 mpi_exec plan
+expect 1 "rank 3 (n/gpu3) has another plan"
+
+job 60 4 mpi_exec killed "$dir/status"
+expect 1 "signal 9"
+output=$(cat "$dir/status")
+expect 1 "^rank 2 n/gpu2 step 1 task [0-9]* compute [a-z]"
+exit $failures
