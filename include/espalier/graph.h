@@ -631,6 +631,21 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_parse(const char *text, size_t l
 /* SHA-256 of the dump: 64 lower-case hex digits and a NUL. */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_graph_hash(const esp_graph_t *graph, char hex_out[65]);
 
+/*
+ * The factor by whose units the time of an op is measured: that of the batch; without it, for an op
+ * that treats all elements of its first input alike, the elements. dim ESP_NONE: the op is one
+ * unit.
+ */
+ESP_PUBLIC esp_factor_t esp_op_unit_factor(const esp_graph_t *graph, esp_op_id_t op);
+/*
+ * What decides how long an op takes, as text: kind, attributes, dtypes and shapes of its operands,
+ * each with one unit of the factor above. Ops of the same text take the same time for as many
+ * units, whatever the batch and whatever the graph. *text_out: as esp_graph_dump.
+ */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_op_signature(const esp_graph_t *graph, esp_op_id_t op,
+                                                       const esp_allocator_t *alloc,
+                                                       char **text_out);
+
 #ifdef __cplusplus
 }
 #endif

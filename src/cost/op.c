@@ -1,12 +1,11 @@
 /*
- * Op times: the roofline of docs/cost.md.
+ * Op times: measured ones where a table has them, else the roofline of docs/cost.md.
  *
  * Everything that does not depend on the share is worked out once per op (flops, bytes that scale
  * with the batch, bytes that do not) and once per (device type, family) (ns per flop, ns per byte,
  * constant), so that the price of a task is a handful of multiplications.
  */
-#include "base/base.h"
-#include "espalier/cost.h"
+#include "cost/model.h"
 
 #include <math.h>
 #include <string.h>
@@ -47,15 +46,6 @@ static const efficiency_t cpu_efficiency[ESP_FAMILY_COUNT] = {
     [ESP_FAMILY_RECURRENT] = {0.50, 0.40, 0.60}, [ESP_FAMILY_FREE] = {1.0, 1.0, 1.0},
 };
 
-/* The public struct and what only this file reads. */
-typedef struct cost {
-    esp_cost_t pub; /* first: the handle is its address */
-    esp_i_arena_t arena;
-    uint8_t *family;       /* esp_family_t as priced: a depthwise convolution counts as MEMORY */
-    uint8_t *winograd;     /* the op may use it */
-    double *type_winograd; /* factor of its arithmetic per device type */
-} cost_t;
-
 static bool is_half(esp_precision_t precision)
 {
     return precision == ESP_PRECISION_FP16 || precision == ESP_PRECISION_BF16;
@@ -85,7 +75,7 @@ static double stored_bytes(const esp_graph_t *graph, esp_tensor_id_t t, esp_prec
     return whole / 2;
 }
 
-static void price_tensors(cost_t *cost, double *stored, double *working)
+static void price_tensors(esp_i_model_t *cost, double *stored, double *working)
 {
     const esp_graph_t *graph = cost->pub.graph;
     for (esp_tensor_id_t t = 0; t < graph->n_tensors; ++t) {
@@ -125,7 +115,8 @@ static bool read_before(const operands_t *o, int32_t input)
 }
 
 /* Bytes that the kernel moves for one operand. */
-static double moved_bytes(const cost_t *cost, esp_op_id_t op, const operands_t *o, int32_t operand)
+static double moved_bytes(const esp_i_model_t *cost, esp_op_id_t op, const operands_t *o,
+                          int32_t operand)
 {
     const esp_graph_t *graph = cost->pub.graph;
     bool is_input = operand < o->n_in;
@@ -152,7 +143,8 @@ static bool scales(const esp_graph_t *graph, esp_op_id_t op, const operands_t *o
     return esp_graph_bind(graph, op, factor, operand, &view) == ESP_BIND_CARRY;
 }
 
-static void price_bytes(const cost_t *cost, esp_op_id_t op, double *split_out, double *whole_out)
+static void price_bytes(const esp_i_model_t *cost, esp_op_id_t op, double *split_out,
+                        double *whole_out)
 {
     const esp_graph_t *graph = cost->pub.graph;
     operands_t o = operands_of(graph, op);
@@ -212,7 +204,8 @@ static bool suits_winograd(const esp_graph_t *graph, esp_op_id_t op)
     return fits;
 }
 
-static void price_ops(cost_t *cost, double *flops, double *split, double *whole, double *workspace)
+static void price_ops(esp_i_model_t *cost, double *flops, double *split, double *whole,
+                      double *workspace)
 {
     const esp_graph_t *graph = cost->pub.graph;
     for (esp_op_id_t op = 0; op < graph->n_ops; ++op) {
@@ -238,7 +231,8 @@ static bool uses_tensor_units(const esp_cost_t *cost, int32_t type, esp_family_t
            cost->cluster->types[type].peak_flops[cost->precision] > 0;
 }
 
-static void price_types(const cost_t *cost, double *per_flop, double *per_byte, double *constant)
+static void price_types(const esp_i_model_t *cost, double *per_flop, double *per_byte,
+                        double *constant)
 {
     const esp_cost_t *pub = &cost->pub;
     for (int32_t type = 0; type < pub->cluster->n_types; ++type) {
@@ -261,7 +255,7 @@ static void price_types(const cost_t *cost, double *per_flop, double *per_byte, 
 
 /* ---- life cycle -------------------------------------------------------------------------- */
 
-static bool build(cost_t *cost)
+static bool build(esp_i_model_t *cost)
 {
     esp_i_arena_t *arena = &cost->arena;
     int64_t ops = cost->pub.graph->n_ops, tensors = cost->pub.graph->n_tensors;
@@ -294,17 +288,28 @@ esp_status_t esp_cost_create(const esp_graph_t *graph, const esp_cluster_t *clus
                              esp_precision_t precision, const esp_allocator_t *alloc,
                              esp_cost_t **cost_out, esp_diag_t *diag)
 {
+    return esp_cost_create_measured(graph, cluster, precision, NULL, alloc, cost_out, diag);
+}
+
+esp_status_t esp_cost_create_measured(const esp_graph_t *graph, const esp_cluster_t *cluster,
+                                      esp_precision_t precision, const esp_costs_t *costs,
+                                      const esp_allocator_t *alloc, esp_cost_t **cost_out,
+                                      esp_diag_t *diag)
+{
     if (!graph || !cluster || (uint32_t)precision >= ESP_PRECISION_COUNT)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "cost model: no graph, cluster or precision");
+    if (costs && costs->precision != precision)
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "measured costs of %s do not tell those of %s",
+                          esp_precision_name(costs->precision), esp_precision_name(precision));
     esp_allocator_t from = esp_i_allocator(alloc);
-    cost_t *cost = esp_i_alloc_array(&from, 1, sizeof *cost);
+    esp_i_model_t *cost = esp_i_alloc_array(&from, 1, sizeof *cost);
     if (!cost)
         return esp_i_nomem(diag);
     esp_i_arena_init(&cost->arena, &from);
     cost->pub.graph = graph;
     cost->pub.cluster = cluster;
     cost->pub.precision = precision;
-    if (!build(cost)) {
+    if (!build(cost) || (costs && !esp_i_model_measure(cost, costs))) {
         esp_cost_destroy(&cost->pub);
         return esp_i_nomem(diag);
     }
@@ -316,7 +321,7 @@ void esp_cost_destroy(esp_cost_t *handle)
 {
     if (!handle)
         return;
-    cost_t *cost = (cost_t *)(void *)handle;
+    esp_i_model_t *cost = (esp_i_model_t *)(void *)handle;
     esp_allocator_t alloc = cost->arena.alloc;
     esp_i_arena_fini(&cost->arena);
     esp_i_free(&alloc, cost);
@@ -334,9 +339,13 @@ static int64_t whole_ns(double ns)
 int64_t esp_cost_op_ns(const esp_cost_t *handle, esp_op_id_t op, int32_t type, double part,
                        int whole_split)
 {
-    const cost_t *cost = (const cost_t *)(const void *)handle;
+    const esp_i_model_t *cost = (const esp_i_model_t *)(const void *)handle;
     if (cost->family[op] == ESP_FAMILY_FREE)
         return 0;
+    const esp_i_measured_op_t *measured = esp_i_model_measured(cost, op, type);
+    if (measured)
+        return whole_ns(esp_cost_curve_ns(&measured->curve, cost->type_launch_ns[type],
+                                          part * cost->op_units[op]));
     int32_t at = type * ESP_FAMILY_COUNT + cost->family[op];
     double bytes =
         handle->op_split_bytes[op] * part + handle->op_whole_bytes[op] * (whole_split ? part : 1.0);
@@ -350,9 +359,12 @@ int64_t esp_cost_op_ns(const esp_cost_t *handle, esp_op_id_t op, int32_t type, d
 
 double esp_cost_divisible_ns(const esp_cost_t *handle, esp_op_id_t op, int32_t type)
 {
-    const cost_t *cost = (const cost_t *)(const void *)handle;
+    const esp_i_model_t *cost = (const esp_i_model_t *)(const void *)handle;
     if (cost->family[op] == ESP_FAMILY_FREE)
         return 0;
+    const esp_i_measured_op_t *measured = esp_i_model_measured(cost, op, type);
+    if (measured)
+        return measured->divisible_ns;
     int32_t at = type * ESP_FAMILY_COUNT + cost->family[op];
     double bytes = handle->op_split_bytes[op] + handle->op_whole_bytes[op];
     double arithmetic_ns = handle->op_flops[op] * handle->ns_per_flop[at];
@@ -361,8 +373,14 @@ double esp_cost_divisible_ns(const esp_cost_t *handle, esp_op_id_t op, int32_t t
     return fmax(arithmetic_ns, bytes * handle->ns_per_byte[at]);
 }
 
-int64_t esp_cost_copy_ns(const esp_cost_t *cost, int32_t type, double bytes)
+int64_t esp_cost_copy_ns(const esp_cost_t *handle, int32_t type, double bytes)
 {
+    const esp_i_model_t *cost = (const esp_i_model_t *)(const void *)handle;
     int32_t at = type * ESP_FAMILY_COUNT + ESP_FAMILY_MEMORY;
-    return whole_ns(cost->constant_ns[at] + bytes * cost->ns_per_byte[at]);
+    double constant = handle->constant_ns[at], per_byte = handle->ns_per_byte[at];
+    if (cost->measured && cost->type_launch_ns[type] >= 0)
+        constant = cost->type_launch_ns[type];
+    if (cost->measured && cost->type_copy_ns_per_byte[type] >= 0)
+        per_byte = cost->type_copy_ns_per_byte[type];
+    return whole_ns(constant + bytes * per_byte);
 }

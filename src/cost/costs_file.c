@@ -1,0 +1,284 @@
+/* Cost tables as JSON, both ways. docs/cost.md describes the file. */
+#include "base/json.h"
+#include "cost/costs.h"
+
+#include <string.h>
+
+static const char *const precisions[] = {
+#define NAME(name, text) [name] = text,
+    ESP_PRECISION_MAP(NAME)
+#undef NAME
+};
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static void put_curve(esp_i_json_out_t *out, const esp_cost_curve_t *curve)
+{
+    esp_i_json_next_flat(out);
+    esp_i_json_open_object(out, NULL);
+    esp_i_json_put_string(out, "op", curve->op);
+    esp_i_json_open_array(out, "points");
+    for (int32_t i = 0; i < curve->n; i++) {
+        esp_i_json_open_array(out, NULL);
+        esp_i_json_put_real(out, NULL, curve->point[i].units);
+        esp_i_json_put_real(out, NULL, curve->point[i].ns);
+        esp_i_json_put_real(out, NULL, curve->point[i].spread_ns);
+        esp_i_json_put_int(out, NULL, curve->point[i].runs);
+        esp_i_json_close(out);
+    }
+    esp_i_json_close(out);
+    esp_i_json_close(out);
+}
+
+static void put_measured(esp_i_json_out_t *out, const char *key, double value)
+{
+    if (value >= 0)
+        esp_i_json_put_real(out, key, value);
+}
+
+static void put_types(esp_i_json_out_t *out, const esp_costs_t *costs)
+{
+    esp_i_json_open_array(out, "types");
+    for (int32_t t = 0; t < costs->n_types; t++) {
+        const esp_costs_type_t *type = &costs->type[t];
+        esp_i_json_open_object(out, NULL);
+        esp_i_json_put_string(out, "name", type->name);
+        put_measured(out, "launch_ns", type->launch_ns);
+        put_measured(out, "copy_ns_per_byte", type->copy_ns_per_byte);
+        put_measured(out, "comm_compute_s_per_byte", type->comm_compute_s_per_byte);
+        esp_i_json_open_array(out, "ops");
+        for (int32_t c = 0; c < type->n_curves; c++)
+            put_curve(out, &type->curve[c]);
+        esp_i_json_close(out);
+        esp_i_json_close(out);
+    }
+    esp_i_json_close(out);
+}
+
+static void put_links(esp_i_json_out_t *out, const esp_costs_t *costs)
+{
+    esp_i_json_open_array(out, "links");
+    for (int32_t i = 0; i < costs->n_links; i++) {
+        esp_i_json_next_flat(out);
+        esp_i_json_open_object(out, NULL);
+        esp_i_json_put_string(out, "from", costs->link[i].src);
+        esp_i_json_put_string(out, "to", costs->link[i].dst);
+        esp_i_json_put_real(out, "latency_ns", costs->link[i].latency_ns);
+        esp_i_json_put_real(out, "bytes_per_s", costs->link[i].bytes_per_s);
+        esp_i_json_close(out);
+    }
+    esp_i_json_close(out);
+}
+
+esp_status_t esp_costs_to_json(const esp_costs_t *costs, const esp_allocator_t *alloc,
+                               char **text_out, esp_diag_t *diag)
+{
+    esp_i_text_t text;
+    esp_i_json_out_t out;
+    ESP_TRY(esp_i_costs_validate(costs, true, ESP_ERR_ARGUMENT, diag));
+    esp_i_text_init(&text, alloc);
+    esp_i_json_out_init(&out, &text);
+    esp_i_json_open_object(&out, NULL);
+    esp_i_json_put_string(&out, "format", "espalier-costs");
+    esp_i_json_put_int(&out, "format_version", ESP_COSTS_FORMAT);
+    esp_i_json_put_string(&out, "espalier", costs->version);
+    esp_i_json_put_string(&out, "precision", precisions[costs->precision]);
+    put_types(&out, costs);
+    put_links(&out, costs);
+    esp_i_json_close(&out);
+    if (text.failed) {
+        esp_i_text_fini(&text);
+        return esp_i_nomem(diag);
+    }
+    *text_out = text.data;
+    return ESP_OK;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+typedef struct reader {
+    esp_costs_t *costs;
+    esp_i_arena_t *arena;
+    esp_diag_t *diag;
+} reader_t;
+
+#define KEYS(object, r, ...)                                                                       \
+    esp_i_json_check_keys(                                                                         \
+        (object), (const char *const[]){__VA_ARGS__},                                              \
+        (int32_t)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)), (r)->diag)
+
+static esp_status_t get_text(reader_t *r, esp_i_json_t object, const char *key, const char **out)
+{
+    const char *text;
+    ESP_TRY(esp_i_json_get_string(object, key, &text, r->diag));
+    *out = esp_i_arena_strdup(r->arena, text);
+    return *out ? ESP_OK : esp_i_nomem(r->diag);
+}
+
+/* The array of that name and memory for as many elements of `size` bytes. */
+static esp_status_t get_array(reader_t *r, esp_i_json_t object, const char *key, size_t size,
+                              esp_i_json_t *array_out, void *memory_out)
+{
+    ESP_TRY(esp_i_json_get(object, key, ESP_I_JSON_ARRAY, array_out, r->diag));
+    void *memory = esp_i_arena_alloc(r->arena, esp_i_json_count(*array_out), size);
+    memcpy(memory_out, &memory, sizeof memory);
+    return memory ? ESP_OK : esp_i_nomem(r->diag);
+}
+
+/* A figure that may not have been measured. */
+static esp_status_t get_measured(reader_t *r, esp_i_json_t object, const char *key, double *out)
+{
+    esp_i_json_t member;
+    *out = -1;
+    if (!esp_i_json_find(object, key, &member))
+        return ESP_OK;
+    return esp_i_json_as_real(member, 0, 1e15, out, r->diag);
+}
+
+static esp_status_t read_point(reader_t *r, esp_i_json_t item, esp_cost_point_t *point)
+{
+    double *const reals[] = {&point->units, &point->ns, &point->spread_ns};
+    ESP_TRY(esp_i_json_expect(item, ESP_I_JSON_ARRAY, r->diag));
+    if (esp_i_json_count(item) != 4)
+        return esp_i_json_fail(item, r->diag, ESP_ERR_INVALID,
+                               "must be [units, ns, spread_ns, runs]");
+    for (int32_t i = 0; i < 3; i++)
+        ESP_TRY(esp_i_json_as_real(esp_i_json_item(item, i), 0, 1e15, reals[i], r->diag));
+    return esp_i_json_as_int(esp_i_json_item(item, 3), 1, INT64_MAX, &point->runs, r->diag);
+}
+
+static esp_status_t read_curve(reader_t *r, esp_i_json_t item, esp_cost_curve_t *curve)
+{
+    esp_i_json_t array;
+    esp_cost_point_t *point;
+    ESP_TRY(KEYS(item, r, "op", "points"));
+    ESP_TRY(get_text(r, item, "op", &curve->op));
+    ESP_TRY(get_array(r, item, "points", sizeof *point, &array, &point));
+    curve->n = esp_i_json_count(array);
+    curve->point = point;
+    for (int32_t i = 0; i < curve->n; i++)
+        ESP_TRY(read_point(r, esp_i_json_item(array, i), &point[i]));
+    return ESP_OK;
+}
+
+static esp_status_t read_type(reader_t *r, esp_i_json_t item, esp_costs_type_t *type)
+{
+    esp_i_json_t array;
+    esp_cost_curve_t *curve;
+    ESP_TRY(
+        KEYS(item, r, "name", "launch_ns", "copy_ns_per_byte", "comm_compute_s_per_byte", "ops"));
+    ESP_TRY(get_text(r, item, "name", &type->name));
+    ESP_TRY(get_measured(r, item, "launch_ns", &type->launch_ns));
+    ESP_TRY(get_measured(r, item, "copy_ns_per_byte", &type->copy_ns_per_byte));
+    ESP_TRY(get_measured(r, item, "comm_compute_s_per_byte", &type->comm_compute_s_per_byte));
+    ESP_TRY(get_array(r, item, "ops", sizeof *curve, &array, &curve));
+    type->n_curves = esp_i_json_count(array);
+    type->curve = curve;
+    for (int32_t c = 0; c < type->n_curves; c++)
+        ESP_TRY(read_curve(r, esp_i_json_item(array, c), &curve[c]));
+    return ESP_OK;
+}
+
+static esp_status_t read_types(reader_t *r, esp_i_json_t root)
+{
+    esp_i_json_t array;
+    esp_costs_type_t *type;
+    ESP_TRY(get_array(r, root, "types", sizeof *type, &array, &type));
+    r->costs->n_types = esp_i_json_count(array);
+    r->costs->type = type;
+    for (int32_t t = 0; t < r->costs->n_types; t++)
+        ESP_TRY(read_type(r, esp_i_json_item(array, t), &type[t]));
+    return ESP_OK;
+}
+
+static esp_status_t read_links(reader_t *r, esp_i_json_t root)
+{
+    esp_i_json_t array;
+    esp_costs_link_t *link;
+    ESP_TRY(get_array(r, root, "links", sizeof *link, &array, &link));
+    r->costs->n_links = esp_i_json_count(array);
+    r->costs->link = link;
+    for (int32_t i = 0; i < r->costs->n_links; i++) {
+        esp_i_json_t item = esp_i_json_item(array, i);
+        ESP_TRY(KEYS(item, r, "from", "to", "latency_ns", "bytes_per_s"));
+        ESP_TRY(get_text(r, item, "from", &link[i].src));
+        ESP_TRY(get_text(r, item, "to", &link[i].dst));
+        ESP_TRY(esp_i_json_get_real(item, "latency_ns", 0, 1e15, &link[i].latency_ns, r->diag));
+        ESP_TRY(esp_i_json_get_real(item, "bytes_per_s", 0, 1e15, &link[i].bytes_per_s, r->diag));
+    }
+    return ESP_OK;
+}
+
+static esp_status_t read_header(reader_t *r, esp_i_json_t root)
+{
+    const char *text;
+    int64_t version;
+    int32_t p = 0;
+    ESP_TRY(esp_i_json_expect(root, ESP_I_JSON_OBJECT, r->diag));
+    ESP_TRY(esp_i_json_get_string(root, "format", &text, r->diag));
+    if (strcmp(text, "espalier-costs") != 0)
+        return esp_i_json_fail(root, r->diag, ESP_ERR_INVALID,
+                               "these are no costs: their \"format\" is \"%s\"", text);
+    ESP_TRY(esp_i_json_get_int(root, "format_version", 1, INT32_MAX, &version, r->diag));
+    if (version != ESP_COSTS_FORMAT)
+        return esp_i_json_fail(root, r->diag, ESP_ERR_UNSUPPORTED,
+                               "format version %lld is not %d, the one that is supported",
+                               (long long)version, ESP_COSTS_FORMAT);
+    ESP_TRY(KEYS(root, r, "format", "format_version", "espalier", "precision", "types", "links"));
+    ESP_TRY(esp_i_json_get_string(root, "precision", &text, r->diag));
+    while (p < ESP_PRECISION_COUNT && strcmp(precisions[p], text) != 0)
+        p++;
+    if (p == ESP_PRECISION_COUNT)
+        return esp_i_json_fail(root, r->diag, ESP_ERR_INVALID, "\"%s\" is no precision", text);
+    r->costs->precision = (esp_precision_t)p;
+    return get_text(r, root, "espalier", &r->costs->version);
+}
+
+static esp_status_t fill(esp_i_costs_t *owned, const esp_i_json_doc_t *doc, const char *file,
+                         esp_diag_t *diag)
+{
+    reader_t r = {&owned->pub, &owned->arena, diag};
+    esp_i_json_t root = esp_i_json_root(doc);
+    ESP_TRY(read_header(&r, root));
+    ESP_TRY(read_types(&r, root));
+    ESP_TRY(read_links(&r, root));
+    esp_status_t status = esp_i_costs_validate(&owned->pub, true, ESP_ERR_INVALID, diag);
+    if (status != ESP_OK)
+        esp_i_diag_file(diag, file);
+    return status;
+}
+
+/* Consumes the document. */
+static esp_status_t costs_from(esp_i_json_doc_t *doc, const char *file,
+                               const esp_allocator_t *alloc, esp_costs_t **costs_out,
+                               esp_diag_t *diag)
+{
+    esp_i_costs_t *owned = esp_i_costs_new(alloc);
+    esp_status_t status = owned ? fill(owned, doc, file, diag) : esp_i_nomem(diag);
+    esp_i_json_destroy(doc);
+    if (status == ESP_OK)
+        *costs_out = &owned->pub;
+    else if (owned)
+        esp_costs_destroy(&owned->pub);
+    return status;
+}
+
+esp_status_t esp_costs_parse(const char *text, size_t length, const char *file,
+                             const esp_allocator_t *alloc, esp_costs_t **costs_out,
+                             esp_diag_t *diag)
+{
+    esp_allocator_t from = esp_i_allocator(alloc);
+    const char *shown = file ? file : "costs";
+    esp_i_json_doc_t *doc;
+    ESP_TRY(esp_i_json_parse(&from, text, (int64_t)length, shown, &doc, diag));
+    return costs_from(doc, shown, &from, costs_out, diag);
+}
+
+esp_status_t esp_costs_read(const char *path, const esp_allocator_t *alloc, esp_costs_t **costs_out,
+                            esp_diag_t *diag)
+{
+    esp_allocator_t from = esp_i_allocator(alloc);
+    esp_i_json_doc_t *doc;
+    ESP_TRY(esp_i_json_read(&from, path, &doc, diag));
+    return costs_from(doc, path, &from, costs_out, diag);
+}
