@@ -69,6 +69,9 @@ typedef struct esp_plan {
     const char *cluster_sha256; /* esp_cluster_hash */
     const char *cluster_text;   /* esp_cluster_dump */
     const char *graph_sha256;   /* of the training graph: esp_graph_hash */
+    /* Measured costs that it was made with (the cluster has their links in it already); both NULL
+     * or "": none. The path as model_path; the hash is of the file. */
+    const char *costs_path, *costs_sha256;
 
     /* the step */
     int64_t batch;                /* samples; >= 1 */
@@ -107,6 +110,7 @@ typedef struct esp_plan_source {
     const char *batch_dim;  /* import options, as in esp_onnx_opts_t; may be NULL */
     const char *dims;
     const char *cluster_path; /* may be NULL */
+    const char *costs_path;   /* the cost file that `cost` uses: it is hashed; may be NULL */
     const esp_training_opts_t *training;
     const esp_cost_t *cost; /* of the training graph and the cluster */
     const esp_search_opts_t *opts;

@@ -19,6 +19,7 @@
 #ifndef ESPALIER_REPORT_H
 #define ESPALIER_REPORT_H
 
+#include "espalier/costs.h"
 #include "espalier/measured.h"
 #include "espalier/plan.h"
 #include "espalier/search.h"
@@ -46,6 +47,7 @@ typedef struct esp_report_model_args {
     const esp_graph_t *step;             /* esp_training_graph of it; NULL: forward only */
     const esp_training_opts_t *training; /* that made `step`; required with it */
     esp_precision_t precision;           /* fp16 and bf16 keep float32 activations in two bytes */
+    const esp_costs_t *costs;            /* say which ops these tell the time of; may be NULL */
 } esp_report_model_args_t;
 
 /*

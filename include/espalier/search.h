@@ -22,33 +22,6 @@
 extern "C" {
 #endif
 
-/* Start from esp_search_opts_default: struct_size tells later versions apart. */
-typedef struct esp_search_opts {
-    size_t struct_size;
-    uint64_t seed; /* default 1 */
-    /* >= 0: strategies beyond the baselines; default 2000; 0: baselines only */
-    int32_t evaluations;
-    double time_s;          /* > 0: stop after about that long; default 0: no limit */
-    int32_t threads;        /* 1 .. 64; default 1 */
-    int32_t max_groups;     /* op groups; default 40 */
-    esp_link_mode_t links;  /* default ESP_LINK_FAIR */
-    int32_t sync_batchnorm; /* default 0: statistics are not reduced */
-    int32_t barrier;        /* default 0; 1: minimise the makespan of one isolated step */
-    /* Called between batches by the thread that called esp_search; default NULL: never. */
-    esp_progress_fn progress;
-    void *progress_context;
-} esp_search_opts_t;
-/* The defaults that the fields state. */
-ESP_PUBLIC esp_search_opts_t esp_search_opts_default(void);
-
-/* What became of one strategy. */
-typedef struct esp_outcome {
-    int64_t step_time_ns;
-    int32_t feasible;     /* 1: the arena of every device fits its memory */
-    int32_t worst_device; /* the device with the least memory left */
-    int64_t slack_bytes;  /* memory that device has left; negative: what it lacks */
-} esp_outcome_t;
-
 /*
  * The baselines, in this order; each is also a starting point of the search.
  * single           the fastest device that fits
@@ -75,6 +48,34 @@ typedef enum esp_baseline {
 } esp_baseline_t;
 /* "dp-allreduce" ... Never NULL, static. */
 ESP_PUBLIC const char *esp_baseline_name(esp_baseline_t baseline);
+
+/* Start from esp_search_opts_default: struct_size tells later versions apart. */
+typedef struct esp_search_opts {
+    size_t struct_size;
+    uint64_t seed; /* default 1 */
+    /* >= 0: strategies beyond the baselines; default 2000; 0: baselines only */
+    int32_t evaluations;
+    double time_s;          /* > 0: stop after about that long; default 0: no limit */
+    int32_t threads;        /* 1 .. 64; default 1 */
+    int32_t max_groups;     /* op groups; default 40 */
+    esp_link_mode_t links;  /* default ESP_LINK_FAIR */
+    int32_t sync_batchnorm; /* default 0: statistics are not reduced */
+    int32_t barrier;        /* default 0; 1: minimise the makespan of one isolated step */
+    int32_t baseline;       /* esp_baseline_t: take that one, search nothing; default ESP_NONE */
+    /* Called between batches by the thread that called esp_search; default NULL: never. */
+    esp_progress_fn progress;
+    void *progress_context;
+} esp_search_opts_t;
+/* The defaults that the fields state. */
+ESP_PUBLIC esp_search_opts_t esp_search_opts_default(void);
+
+/* What became of one strategy. */
+typedef struct esp_outcome {
+    int64_t step_time_ns;
+    int32_t feasible;     /* 1: the arena of every device fits its memory */
+    int32_t worst_device; /* the device with the least memory left */
+    int64_t slack_bytes;  /* memory that device has left; negative: what it lacks */
+} esp_outcome_t;
 
 /* A strategy with its own memory, and what it is made of. */
 typedef struct esp_choice {
@@ -110,8 +111,9 @@ typedef struct esp_search_result {
  * Searches. opts NULL: the defaults. On ESP_OK or ESP_STOPPED (by the progress callback)
  * *result_out is the caller's, also if nothing feasible was found (best.outcome.feasible == 0).
  * Starts opts->threads threads, which end before it returns. Errors: ESP_ERR_ARGUMENT (an option
- * out of range, named; a graph that is no training graph), ESP_ERR_NOMEM, ESP_ERR_INTERNAL.
- * O(evaluations) lowerings and simulations.
+ * out of range, named; a graph that is no training graph), ESP_ERR_INFEASIBLE (there is no
+ * deployment of the kind of opts->baseline), ESP_ERR_NOMEM, ESP_ERR_INTERNAL. O(evaluations)
+ * lowerings and simulations.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_search(const esp_cost_t *cost,
                                                  const esp_search_opts_t *opts,

@@ -32,6 +32,11 @@ static const char *const losses[] = {"auto", "xent", "mse", "output", NULL};
 static const char *const optimizers[] = {"sgd", "momentum", "adam", "adamw", NULL};
 static const char *const precisions[] = {"fp32", "tf32", "fp16", "bf16", NULL};
 static const char *const link_modes[] = {"exclusive", "fair", NULL};
+static const char *const strategies[] = {"search",
+#define STRATEGY_NAME(name, text) text,
+                                         ESP_BASELINE_MAP(STRATEGY_NAME)
+#undef STRATEGY_NAME
+                                             NULL};
 static const char *const batchnorms[] = {"local", "sync", NULL};
 
 #define AT(field) offsetof(cli_args_t, field)
@@ -83,6 +88,10 @@ static const option_t options[] = {
      "write the timeline there, for Perfetto or chrome://tracing"},
     {"measured", 0, TEXT, CLI_COMPARE, AT(measured), "TRACE", 0, 0, NULL, 0,
      "compare a plan with this trace of its run (run --trace)"},
+    {"costs", 0, TEXT, CLI_INSPECT | SEARCH | CLI_SIMULATE, AT(costs), "FILE", 0, 0, NULL, 0,
+     "measured costs (espalier profile)"},
+    {"strategy", 0, CHOICE, CLI_PLAN, AT(strategy), "NAME", 0, 0, strategies, 0,
+     "a baseline as it is; compare lists them"},
     {"evaluations", 0, INTEGER, SEARCH, AT(evaluations), "N", 0, 1e9, NULL, 0,
      "strategies to try beyond the baselines"},
     {"time", 0, REAL, SEARCH, AT(time_s), "S", 0, 1e7, NULL, 0,
@@ -406,7 +415,9 @@ static void print_default(const cli_command_t *command, const option_t *option,
                           const cli_args_t *args)
 {
     const void *value = (const char *)args + option->value;
-    if (option->kind == CHOICE) {
+    if (option->kind == CHOICE && option->list == strategies) { /* too many for a line */
+        (void)printf(" (default %s)", strategies[0]);
+    } else if (option->kind == CHOICE) {
         (void)fputs(" (", stdout);
         for (int i = 0; option->list[i] != NULL; i++)
             (void)printf("%s%s", i > 0 ? ", " : "", option->list[i]);

@@ -34,8 +34,8 @@ typedef struct cli_args {
     /* inspect, cluster */
     bool ops, forward, dump, dot;
     /* plan, compare, simulate */
-    const char *cluster, *output, *trace, *measured;
-    int64_t evaluations, threads, groups, links, batchnorm;
+    const char *cluster, *output, *trace, *measured, *costs;
+    int64_t evaluations, threads, groups, links, batchnorm, strategy;
     double time_s;
     bool barrier;
     bool links_given, barrier_given;
@@ -112,6 +112,15 @@ typedef struct cli_model {
 /* Zero-initialises, reads and derives. An exit status. Release in either case. */
 int cli_model_load(const cli_args_t *args, bool forward_only, cli_model_t *model);
 void cli_model_fini(cli_model_t *model);
+
+/* ---- measured costs ------------------------------------------------------------------------- */
+
+/*
+ * Puts measured links into a cluster (*cluster is replaced), and makes the cost model. `path`: of a
+ * cost file; NULL: none. An exit status, after having said what is wrong.
+ */
+int cli_cost_create(const char *path, const esp_graph_t *step, esp_precision_t precision,
+                    esp_cluster_t **cluster, esp_cost_t **cost_out);
 
 /* ---- plans ---------------------------------------------------------------------------------- */
 

@@ -48,8 +48,6 @@ static esp_status_t lower(cli_deployment_t *d, esp_diag_t *diag)
     opts.timeline = 1;
     esp_status_t status = esp_sim_create(NULL, &d->sim);
     if (status == ESP_OK)
-        status = esp_cost_create(d->step, d->cluster, d->plan->precision, NULL, &d->cost, diag);
-    if (status == ESP_OK)
         status = esp_lowerer_create(d->cost, NULL, &d->lowerer, diag);
     if (status == ESP_OK)
         status = esp_lower(d->lowerer, &d->plan->strategy, &d->deployment, diag);
@@ -67,13 +65,38 @@ int cli_deployment_fail(const cli_args_t *args, esp_status_t status, esp_diag_t 
     return result == CLI_USAGE ? CLI_BAD_INPUT : result;
 }
 
+/* The costs of the plan must be those that it was made with; the user may give others. */
+static int load_costs(const cli_args_t *args, cli_deployment_t *d)
+{
+    const char *path = args->costs;
+    esp_diag_t diag = {0};
+    char hash[65];
+    if (path == NULL && d->plan->costs_path[0] != '\0') {
+        path = d->plan->costs_path;
+        esp_status_t status = esp_plan_hash_file(path, hash, &diag);
+        if (status != ESP_OK)
+            return cli_fail_in(path, status, &diag);
+        if (strcmp(hash, d->plan->costs_sha256) != 0) {
+            cli_error("%s: the costs have changed since they were planned with; --costs %s takes "
+                      "them all the same",
+                      path, path);
+            return CLI_BAD_INPUT;
+        }
+    }
+    return cli_cost_create(path, d->step, d->plan->precision, &d->cluster, &d->cost);
+}
+
 int cli_deployment_load(const cli_args_t *args, cli_deployment_t *deployment)
 {
     esp_diag_t diag = {0};
     *deployment = (cli_deployment_t){0};
     esp_status_t status = load(args->operand, deployment, &diag);
-    if (status == ESP_OK)
-        status = lower(deployment, &diag);
+    if (status != ESP_OK)
+        return cli_deployment_fail(args, status, &diag);
+    int result = load_costs(args, deployment);
+    if (result != CLI_DONE)
+        return result == CLI_USAGE ? CLI_BAD_INPUT : result;
+    status = lower(deployment, &diag);
     return status == ESP_OK ? CLI_DONE : cli_deployment_fail(args, status, &diag);
 }
 

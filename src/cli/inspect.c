@@ -15,6 +15,7 @@ static int print_model(const cli_args_t *args, const cli_model_t *model)
     esp_report_opts_t opts = cli_report_opts(args);
     esp_diag_t diag = {0};
     char *text = NULL;
+    esp_costs_t *costs = NULL;
     esp_report_model_args_t subject = {
         .file = args->operand,
         .model = model->model,
@@ -24,10 +25,16 @@ static int print_model(const cli_args_t *args, const cli_model_t *model)
     };
     if (args->quiet && !args->json && !args->dump)
         return CLI_DONE;
-    esp_status_t status =
-        args->dump
-            ? esp_graph_dump(model->step != NULL ? model->step : model->model, NULL, &text, &diag)
-            : esp_report_model(&subject, &opts, NULL, &text, &diag);
+    esp_status_t status = ESP_OK;
+    if (args->costs != NULL)
+        status = esp_costs_read(args->costs, NULL, &costs, &diag);
+    if (status != ESP_OK)
+        return cli_fail(status, &diag);
+    subject.costs = costs;
+    status = args->dump ? esp_graph_dump(model->step != NULL ? model->step : model->model, NULL,
+                                         &text, &diag)
+                        : esp_report_model(&subject, &opts, NULL, &text, &diag);
+    esp_costs_destroy(costs);
     return cli_print_report(status, text, &diag);
 }
 

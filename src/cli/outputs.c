@@ -64,6 +64,7 @@ static int check_clash(const cli_args_t *args, const char *option, const char *p
 {
     const char *other = same_file(path, args->operand)   ? args->operand
                         : same_file(path, args->cluster) ? args->cluster
+                        : same_file(path, args->costs)   ? args->costs
                                                          : NULL;
     if (other == NULL)
         return CLI_DONE;

@@ -8,6 +8,7 @@ int cli_plan_write(const cli_args_t *args, const cli_search_t *search)
         .batch_dim = args->batch_dim,
         .dims = args->dim,
         .cluster_path = args->cluster,
+        .costs_path = args->costs,
         .training = &search->model.training,
         .cost = search->cost,
         .opts = &search->opts,

@@ -12,6 +12,7 @@ static esp_search_opts_t search_opts(const cli_args_t *args, cli_progress_t *pro
     opts.links = (esp_link_mode_t)args->links;
     opts.sync_batchnorm = args->batchnorm != 0;
     opts.barrier = args->barrier;
+    opts.baseline = (int32_t)args->strategy - 1; /* 0: the search */
     opts.progress = cli_progress_update;
     opts.progress_context = progress;
     return opts;
@@ -26,11 +27,12 @@ int cli_search_run(const cli_args_t *args, cli_search_t *search)
     if (result != CLI_DONE)
         return result;
     esp_status_t status = esp_cluster_load(args->cluster, NULL, &search->cluster, &diag);
-    if (status == ESP_OK)
-        status = esp_cost_create(search->model.step, search->cluster,
-                                 (esp_precision_t)args->precision, NULL, &search->cost, &diag);
     if (status != ESP_OK)
         return cli_fail(status, &diag);
+    result = cli_cost_create(args->costs, search->model.step, (esp_precision_t)args->precision,
+                             &search->cluster, &search->cost);
+    if (result != CLI_DONE)
+        return result;
     cli_progress_init(&progress, args);
     search->opts = search_opts(args, &progress);
     status = esp_search(search->cost, &search->opts, NULL, &search->result, &diag);

@@ -6,7 +6,7 @@ typedef struct draft {
     const esp_plan_source_t *source;
     esp_i_arena_t arena;
     esp_plan_t plan;
-    char model_sha256[65], cluster_sha256[65], graph_sha256[65];
+    char model_sha256[65], cluster_sha256[65], graph_sha256[65], costs_sha256[65];
     char *cluster_text;
     esp_diag_t *diag;
 } draft_t;
@@ -20,6 +20,8 @@ static esp_status_t provenance(draft_t *d)
     const esp_allocator_t *alloc = &d->arena.alloc;
     esp_plan_t *p = &d->plan;
     ESP_TRY(esp_plan_hash_file(source->model_path, d->model_sha256, d->diag));
+    if (source->costs_path)
+        ESP_TRY(esp_plan_hash_file(source->costs_path, d->costs_sha256, d->diag));
     ESP_TRY(esp_cluster_hash(cost->cluster, alloc, d->cluster_sha256, d->diag));
     ESP_TRY(esp_cluster_dump(cost->cluster, alloc, &d->cluster_text, d->diag));
     ESP_TRY(esp_graph_hash(cost->graph, d->graph_sha256));
@@ -32,6 +34,8 @@ static esp_status_t provenance(draft_t *d)
     p->cluster_sha256 = d->cluster_sha256;
     p->cluster_text = d->cluster_text;
     p->graph_sha256 = d->graph_sha256;
+    p->costs_path = source->costs_path ? source->costs_path : "";
+    p->costs_sha256 = source->costs_path ? d->costs_sha256 : "";
     p->batch = cost->graph->batch;
     p->precision = cost->precision;
     p->training = *source->training;

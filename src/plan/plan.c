@@ -35,6 +35,8 @@ static bool own_texts(esp_i_arena_t *arena, esp_plan_t *p)
                             &p->cluster_sha256,
                             &p->cluster_text,
                             &p->graph_sha256,
+                            &p->costs_path,
+                            &p->costs_sha256,
                             &p->training.train_regex,
                             &p->training.freeze_regex,
                             &p->training.no_decay_regex};

@@ -141,8 +141,24 @@ static esp_status_t read_header(reader_t *r, esp_i_json_t root)
                                "format version %lld is not %d, the one that is supported",
                                (long long)version, ESP_PLAN_FORMAT);
     ESP_TRY(KEYS(root, r, "format", "format_version", "espalier", "model", "cluster", "graph",
-                 "step", "devices", "strategy", "prediction", "search"));
+                 "costs", "step", "devices", "strategy", "prediction", "search"));
     return get_text(r, root, "espalier", &r->plan->version);
+}
+
+/* A plan that was made without measured costs has no such member. */
+static esp_status_t read_costs(reader_t *r, esp_i_json_t root)
+{
+    esp_plan_t *p = r->plan;
+    esp_i_json_t costs;
+    p->costs_path = p->costs_sha256 = "";
+    if (!esp_i_json_find(root, "costs", &costs))
+        return ESP_OK;
+    ESP_TRY(KEYS(costs, r, "path", "sha256"));
+    ESP_TRY(get_path(r, costs, "path", &p->costs_path));
+    ESP_TRY(get_text(r, costs, "sha256", &p->costs_sha256));
+    if (p->costs_path[0] == '\0')
+        return esp_i_json_fail(costs, r->diag, ESP_ERR_INVALID, "\"path\" must not be empty");
+    return ESP_OK;
 }
 
 static esp_status_t read_provenance(reader_t *r, esp_i_json_t root)
@@ -162,7 +178,8 @@ static esp_status_t read_provenance(reader_t *r, esp_i_json_t root)
     ESP_TRY(get_text(r, cluster, "text", &p->cluster_text));
     ESP_TRY(esp_i_json_get(root, "graph", ESP_I_JSON_OBJECT, &graph, r->diag));
     ESP_TRY(KEYS(graph, r, "sha256"));
-    return get_text(r, graph, "sha256", &p->graph_sha256);
+    ESP_TRY(get_text(r, graph, "sha256", &p->graph_sha256));
+    return read_costs(r, root);
 }
 
 static esp_status_t read_optimizer(reader_t *r, esp_i_json_t step)

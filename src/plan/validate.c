@@ -63,6 +63,11 @@ static esp_status_t provenance(validation_t *v)
         if (!is_hash(hashes[i].text))
             return FAULT(v, "must be 64 lower-case hexadecimal digits", "%s", hashes[i].path);
     }
+    bool costs = p->costs_path && p->costs_path[0] != '\0';
+    if (costs && !is_text(p->costs_path))
+        return FAULT(v, "must be a text in UTF-8", "$.costs.path");
+    if (costs && !is_hash(p->costs_sha256))
+        return FAULT(v, "must be 64 lower-case hexadecimal digits", "$.costs.sha256");
     return ESP_OK;
 }
 

@@ -17,25 +17,31 @@ static void put_index(esp_i_json_out_t *out, const char *key, int32_t index)
         esp_i_json_put_int(out, key, index);
 }
 
-static void put_provenance(esp_i_json_out_t *out, const esp_plan_t *p, const char *model_path,
-                           const char *cluster_path)
+/* `paths`: of model, cluster and costs, as the file names them. */
+static void put_provenance(esp_i_json_out_t *out, const esp_plan_t *p, const char *const paths[3])
 {
     esp_i_json_put_string(out, "format", "espalier-plan");
     esp_i_json_put_int(out, "format_version", ESP_PLAN_FORMAT);
     esp_i_json_put_string(out, "espalier", p->version);
     esp_i_json_open_object(out, "model");
-    esp_i_json_put_string(out, "path", model_path);
+    esp_i_json_put_string(out, "path", paths[0]);
     esp_i_json_put_string(out, "sha256", p->model_sha256);
     esp_i_json_put_string(out, "batch_dim", p->batch_dim);
     esp_i_json_put_string(out, "dims", p->dims);
     esp_i_json_close(out);
     esp_i_json_open_object(out, "cluster");
-    esp_i_json_put_string(out, "path", cluster_path);
+    esp_i_json_put_string(out, "path", paths[1]);
     esp_i_json_put_string(out, "sha256", p->cluster_sha256);
     esp_i_json_put_string(out, "text", p->cluster_text);
     esp_i_json_close(out);
     esp_i_json_open_object(out, "graph");
     esp_i_json_put_string(out, "sha256", p->graph_sha256);
+    esp_i_json_close(out);
+    if (paths[2] == NULL)
+        return;
+    esp_i_json_open_object(out, "costs");
+    esp_i_json_put_string(out, "path", paths[2]);
+    esp_i_json_put_string(out, "sha256", p->costs_sha256);
     esp_i_json_close(out);
 }
 
@@ -173,13 +179,12 @@ static void put_outcome(esp_i_json_out_t *out, const esp_plan_t *p)
     esp_i_json_close(out);
 }
 
-/* `paths`: of model and cluster, as the file names them. */
-static void put_plan(esp_i_text_t *text, const esp_plan_t *plan, const char *const paths[2])
+static void put_plan(esp_i_text_t *text, const esp_plan_t *plan, const char *const paths[3])
 {
     esp_i_json_out_t out;
     esp_i_json_out_init(&out, text);
     esp_i_json_open_object(&out, NULL);
-    put_provenance(&out, plan, paths[0], paths[1]);
+    put_provenance(&out, plan, paths);
     put_step(&out, plan);
     put_devices(&out, plan);
     put_strategy(&out, plan);
@@ -191,7 +196,7 @@ esp_status_t esp_plan_to_json(const esp_plan_t *plan, const char *directory,
                               const esp_allocator_t *alloc, char **text_out, esp_diag_t *diag)
 {
     ESP_TRY(esp_i_plan_validate(plan, ESP_ERR_ARGUMENT, alloc, diag));
-    const char *paths[2];
+    const char *paths[3] = {NULL};
     esp_i_arena_t arena;
     esp_i_text_t text;
     esp_i_arena_init(&arena, alloc);
@@ -199,6 +204,8 @@ esp_status_t esp_plan_to_json(const esp_plan_t *plan, const char *directory,
     esp_status_t status = esp_i_plan_path_out(&arena, directory, plan->model_path, &paths[0], diag);
     if (status == ESP_OK)
         status = esp_i_plan_path_out(&arena, directory, plan->cluster_path, &paths[1], diag);
+    if (status == ESP_OK && plan->costs_path && plan->costs_path[0] != '\0')
+        status = esp_i_plan_path_out(&arena, directory, plan->costs_path, &paths[2], diag);
     if (status == ESP_OK)
         put_plan(&text, plan, paths);
     if (status == ESP_OK && text.failed)

@@ -215,8 +215,8 @@ static void put_weight_names(const esp_graph_t *graph, esp_role_t role, const ch
 }
 
 static void put_text(const esp_report_model_args_t *subject, const esp_i_model_facts_t *facts,
-                     const esp_report_opts_t *opts, const esp_allocator_t *alloc,
-                     esp_i_text_t *text)
+                     const esp_i_coverage_t *coverage, const esp_report_opts_t *opts,
+                     const esp_allocator_t *alloc, esp_i_text_t *text)
 {
     bool verbose = opts->verbose != 0;
     esp_i_text_add(text, subject->file != NULL ? subject->file : facts->graph->name);
@@ -233,11 +233,31 @@ static void put_text(const esp_report_model_args_t *subject, const esp_i_model_f
     put_memory(subject, facts, alloc, text);
     esp_i_text_add(text, "\n");
     put_batch(facts, verbose, text);
+    for (int32_t t = 0; subject->costs != NULL && t < subject->costs->n_types; t++)
+        esp_i_text_addf(text, "measured on %s: the times of %d of %d ops\n",
+                        subject->costs->type[t].name, (int)coverage[t].measured,
+                        (int)coverage[t].all);
     if (verbose) {
         put_weight_names(facts->graph, ESP_ROLE_PARAMETER,
                          subject->step != NULL ? "trained parameters" : "parameters", text);
         put_weight_names(facts->graph, ESP_ROLE_FROZEN, "frozen weights", text);
     }
+}
+
+static esp_status_t coverage_find(const esp_report_model_args_t *subject, const esp_graph_t *graph,
+                                  const esp_allocator_t *alloc, esp_i_coverage_t **out,
+                                  esp_diag_t *diag)
+{
+    const esp_costs_t *costs = subject->costs;
+    *out = NULL;
+    if (costs == NULL)
+        return ESP_OK;
+    *out = esp_i_alloc_array(alloc, costs->n_types, sizeof **out);
+    if (*out == NULL)
+        return esp_i_nomem(diag);
+    for (int32_t t = 0; t < costs->n_types; t++)
+        ESP_TRY(esp_i_op_coverage(graph, &costs->type[t], alloc, &(*out)[t], diag));
+    return ESP_OK;
 }
 
 esp_status_t esp_report_model(const esp_report_model_args_t *subject, const esp_report_opts_t *opts,
@@ -250,11 +270,17 @@ esp_status_t esp_report_model(const esp_report_model_args_t *subject, const esp_
     if (subject->model == NULL || (subject->step != NULL && subject->training == NULL))
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "no model, or a step without its options");
     ESP_TRY(esp_i_model_facts(subject, &memory, &facts, diag));
-    esp_i_text_init(&text, &memory);
-    if (opts->form == ESP_REPORT_JSON)
-        esp_i_model_json(subject, &facts, opts->verbose != 0, &text);
-    else
-        put_text(subject, &facts, opts, &memory, &text);
+    esp_i_coverage_t *coverage;
+    esp_status_t status = coverage_find(subject, facts.graph, &memory, &coverage, diag);
+    if (status == ESP_OK) {
+        esp_i_text_init(&text, &memory);
+        if (opts->form == ESP_REPORT_JSON)
+            esp_i_model_json(subject, &facts, coverage, opts->verbose != 0, &text);
+        else
+            put_text(subject, &facts, coverage, opts, &memory, &text);
+        status = esp_i_report_finish(&text, text_out, diag);
+    }
+    esp_i_free(&memory, coverage);
     esp_i_model_facts_fini(&facts, &memory);
-    return esp_i_report_finish(&text, text_out, diag);
+    return status;
 }

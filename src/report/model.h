@@ -34,6 +34,6 @@ int32_t esp_i_batch_axis(const esp_graph_t *graph, esp_tensor_id_t tensor);
 bool esp_i_is_weight(const esp_graph_t *graph, esp_tensor_id_t tensor, esp_role_t role);
 
 void esp_i_model_json(const esp_report_model_args_t *subject, const esp_i_model_facts_t *facts,
-                      bool verbose, esp_i_text_t *text);
+                      const esp_i_coverage_t *coverage, bool verbose, esp_i_text_t *text);
 
 #endif

@@ -88,8 +88,23 @@ static void put_weight_names(const esp_graph_t *graph, esp_role_t role, const ch
     esp_i_json_close(out);
 }
 
+static void put_coverage(const esp_costs_t *costs, const esp_i_coverage_t *coverage,
+                         esp_i_json_out_t *out)
+{
+    esp_i_json_open_array(out, "costs");
+    for (int32_t t = 0; t < costs->n_types; t++) {
+        esp_i_json_next_flat(out);
+        esp_i_json_open_object(out, NULL);
+        esp_i_json_put_string(out, "type", costs->type[t].name);
+        esp_i_json_put_int(out, "measured_ops", coverage[t].measured);
+        esp_i_json_put_int(out, "ops", coverage[t].all);
+        esp_i_json_close(out);
+    }
+    esp_i_json_close(out);
+}
+
 void esp_i_model_json(const esp_report_model_args_t *subject, const esp_i_model_facts_t *facts,
-                      bool verbose, esp_i_text_t *text)
+                      const esp_i_coverage_t *coverage, bool verbose, esp_i_text_t *text)
 {
     const esp_graph_t *graph = facts->graph;
     double total = facts->split_flop + facts->unsplit_flop;
@@ -111,6 +126,8 @@ void esp_i_model_json(const esp_report_model_args_t *subject, const esp_i_model_
     put_weights("state", &facts->state, &out);
     esp_i_json_put_int(&out, "activation_bytes", facts->kept_bytes);
     esp_i_json_put_real(&out, "split_share", total > 0 ? facts->split_flop / total : 0);
+    if (subject->costs != NULL)
+        put_coverage(subject->costs, coverage, &out);
     put_ops(graph, "unsplit", facts->unsplit.count, facts->unsplit.data, &out);
     put_ops(graph, "opaque", facts->opaque.count, facts->opaque.data, &out);
     if (verbose) {

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "base/json.h"
+#include "espalier/costs.h"
 #include "espalier/report.h"
 
 #define ESP_I_REPORT_WIDTH   100 /* columns of a line */
@@ -44,6 +45,18 @@ void esp_i_table_cell(esp_i_table_t *table, const char *format, ...) ESP_PRINTF(
  * Releases the table.
  */
 void esp_i_table_print(esp_i_table_t *table, int32_t indent, esp_i_text_t *text);
+
+/* ---- measured costs (coverage.c) ------------------------------------------------------------ */
+
+typedef struct esp_i_coverage {
+    int32_t measured, all;
+} esp_i_coverage_t;
+/* Compute tasks of a deployment; NULL: none. */
+esp_i_coverage_t esp_i_task_coverage(const esp_deployment_t *deployment);
+/* Ops of a graph that take time, on a device type. */
+esp_status_t esp_i_op_coverage(const esp_graph_t *graph, const esp_costs_type_t *type,
+                               const esp_allocator_t *alloc, esp_i_coverage_t *out,
+                               esp_diag_t *diag);
 
 /* ---- texts ---------------------------------------------------------------------------------- */
 

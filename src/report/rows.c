@@ -192,6 +192,10 @@ void esp_i_put_effort(const esp_report_search_args_t *subject, esp_i_text_t *tex
     esp_i_text_addf(text, result->search_time_s < 999.5 ? "%.3g s" : "%.0f s",
                     result->search_time_s);
     esp_i_text_addf(text, ", seed %llu\n", (unsigned long long)subject->opts->seed);
+    esp_i_coverage_t coverage = esp_i_task_coverage(result->deployment);
+    if (coverage.measured > 0)
+        esp_i_text_addf(text, "the times of %d of %d compute tasks were measured\n",
+                        (int)coverage.measured, (int)coverage.all);
 }
 
 /* ---- JSON --------------------------------------------------------------------------------- */
@@ -280,6 +284,9 @@ void esp_i_json_heading(const esp_report_search_args_t *subject, esp_i_json_out_
     esp_i_json_put_string(out, "links",
                           subject->opts->links == ESP_LINK_FAIR ? "fair" : "exclusive");
     esp_i_json_put_bool(out, "barrier", subject->opts->barrier != 0);
+    esp_i_coverage_t coverage = esp_i_task_coverage(result->deployment);
+    esp_i_json_put_int(out, "compute_tasks", coverage.all);
+    esp_i_json_put_int(out, "measured_tasks", coverage.measured);
     esp_i_json_put_string(out, "strategy",
                           result->from_baseline == ESP_NONE
                               ? "search"

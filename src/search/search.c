@@ -10,7 +10,8 @@ esp_search_opts_t esp_search_opts_default(void)
                                .evaluations = 2000,
                                .threads = 1,
                                .max_groups = 40,
-                               .links = ESP_LINK_FAIR};
+                               .links = ESP_LINK_FAIR,
+                               .baseline = ESP_NONE};
 }
 
 static esp_status_t opts_check(const esp_search_opts_t *opts, esp_diag_t *diag)
@@ -28,6 +29,8 @@ static esp_status_t opts_check(const esp_search_opts_t *opts, esp_diag_t *diag)
                           opts->time_s);
     if (opts->links != ESP_LINK_EXCLUSIVE && opts->links != ESP_LINK_FAIR)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "unknown link mode %d", (int)opts->links);
+    if (opts->baseline < ESP_NONE || opts->baseline >= ESP_BASELINE_COUNT)
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "unknown baseline %d", (int)opts->baseline);
     return ESP_OK;
 }
 
@@ -187,13 +190,25 @@ static int32_t best_of_all(const run_t *r)
     return chosen;
 }
 
+/* What was found, or the baseline that was asked for. */
+static esp_status_t best_choose(run_t *r)
+{
+    int32_t wanted = r->opts->baseline;
+    ESP_TRY(baselines_measure(r));
+    if (wanted != ESP_NONE && !r->result->baseline[wanted].op_mesh)
+        return esp_i_fail(r->diag, ESP_ERR_INFEASIBLE, "there is no deployment of the kind %s",
+                          esp_baseline_name((esp_baseline_t)wanted));
+    if (wanted != ESP_NONE)
+        return best_take(r, wanted);
+    ESP_TRY(point_settle(r));
+    return best_take(r, best_of_all(r));
+}
+
 static esp_status_t best_settle(run_t *r)
 {
     const esp_deployment_t *d;
     esp_sim_result_t sim;
-    ESP_TRY(baselines_measure(r));
-    ESP_TRY(point_settle(r));
-    ESP_TRY(best_take(r, best_of_all(r)));
+    ESP_TRY(best_choose(r));
     ESP_TRY(measure(r, &r->result->best.strategy, &r->result->best.outcome, &d, &sim));
     for (int32_t device = 0; device < d->cluster->n_devices; device++) {
         int32_t c = d->device_class[device];
@@ -241,6 +256,9 @@ static esp_status_t run_search(run_t *r)
     int64_t budget = 0;
     ESP_TRY(esp_i_baselines(&r->e, r->result, r->starts, &r->n_starts, r->diag));
     budget = r->e.evaluations;
+    r->result->evaluations = budget;
+    if (r->opts->baseline != ESP_NONE)
+        return best_settle(r);
     if (r->opts->evaluations > 0)
         ESP_TRY(starts_evaluate(r));
     const esp_choice_t *base = &r->result->baseline[ESP_BASELINE_DP_ALLREDUCE];

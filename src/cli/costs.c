@@ -1,0 +1,33 @@
+/* Measured costs: --costs. */
+#include "cli.h"
+
+#include "espalier/costs.h"
+
+static esp_status_t create(const esp_costs_t *costs, const esp_graph_t *step,
+                           esp_precision_t precision, esp_cluster_t **cluster,
+                           esp_cost_t **cost_out, esp_diag_t *diag)
+{
+    esp_cluster_t *measured;
+    if (costs != NULL) {
+        esp_status_t status = esp_costs_cluster(costs, *cluster, NULL, &measured, diag);
+        if (status != ESP_OK)
+            return status;
+        esp_cluster_destroy(*cluster);
+        *cluster = measured;
+    }
+    return esp_cost_create_measured(step, *cluster, precision, costs, NULL, cost_out, diag);
+}
+
+int cli_cost_create(const char *path, const esp_graph_t *step, esp_precision_t precision,
+                    esp_cluster_t **cluster, esp_cost_t **cost_out)
+{
+    esp_diag_t diag = {0};
+    esp_costs_t *costs = NULL;
+    esp_status_t status = path != NULL ? esp_costs_read(path, NULL, &costs, &diag) : ESP_OK;
+    if (status == ESP_OK)
+        status = create(costs, step, precision, cluster, cost_out, &diag);
+    esp_costs_destroy(costs);
+    if (status == ESP_OK)
+        return CLI_DONE;
+    return path != NULL ? cli_fail_in(path, status, &diag) : cli_fail(status, &diag);
+}
