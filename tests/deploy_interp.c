@@ -275,16 +275,23 @@ static void connect(const deploy_interp_t *interp, int32_t task, esp_i_buffer_t 
     operand->data = at.data;
 }
 
+void deploy_interp_call(const esp_deployment_t *d, int32_t task, int32_t device,
+                        kernel_call_t *call_out)
+{
+    const int32_t written = d->write_buffer[d->write_offset[task]];
+    const int32_t mesh = d->value_mesh[d->buffer_value[written]];
+    const part_t part = part_of(d, task, mesh, index_in_mesh(d, mesh, device));
+    kernel_local(d->graph, d->task_op[task], part.factor, part.offset, part.share, call_out);
+}
+
 static void compute(const deploy_interp_t *interp, int32_t task, int32_t device)
 {
     const esp_deployment_t *d = interp->d;
     const int32_t *read = d->read_buffer + d->read_offset[task];
     const int32_t *written = d->write_buffer + d->write_offset[task];
     const int32_t n_reads = d->read_offset[task + 1] - d->read_offset[task];
-    const int32_t mesh = d->value_mesh[d->buffer_value[written[0]]];
-    const part_t part = part_of(d, task, mesh, index_in_mesh(d, mesh, device));
     kernel_call_t call;
-    kernel_local(interp->graph, d->task_op[task], part.factor, part.offset, part.share, &call);
+    deploy_interp_call(d, task, device, &call);
     assert_int_equal(call.kernel.n_in, n_reads);
     assert_int_equal(call.kernel.n_out, d->write_offset[task + 1] - d->write_offset[task]);
     for (int32_t i = 0; i < call.n_operands; i++) {

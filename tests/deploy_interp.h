@@ -32,4 +32,9 @@ void deploy_interp_read(const deploy_interp_t *interp, esp_tensor_id_t tensor, d
 /* The loss of the last step, wherever it is: the sum of its addends if it is partial. */
 double deploy_interp_loss(const deploy_interp_t *interp);
 
+/* The call of a compute task on a device of its class, without data: shapes and shares from the
+ * task's mode and the factor of its op. For kernel_call_fini. */
+void deploy_interp_call(const esp_deployment_t *deployment, int32_t task, int32_t device,
+                        kernel_call_t *call_out);
+
 #endif
