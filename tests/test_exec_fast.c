@@ -5,15 +5,27 @@
 #include "fast_harness.h"
 #include "support.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #define TOLERANCE 1e-5
 
 static esp_i_cpu_prepare_fn *const prepare[ESP_KIND_COUNT] = {
-    [ESP_KIND_CONTRACT] = esp_i_cpu_CONTRACT, [ESP_KIND_CONV] = esp_i_cpu_CONV,
-    [ESP_KIND_CONV_DX] = esp_i_cpu_CONV_DX,   [ESP_KIND_CONV_DW] = esp_i_cpu_CONV_DW,
-    [ESP_KIND_POOL] = esp_i_cpu_POOL,         [ESP_KIND_POOL_GRAD] = esp_i_cpu_POOL_GRAD,
+    [ESP_KIND_CONTRACT] = esp_i_cpu_CONTRACT,
+    [ESP_KIND_CONV] = esp_i_cpu_CONV,
+    [ESP_KIND_CONV_DX] = esp_i_cpu_CONV_DX,
+    [ESP_KIND_CONV_DW] = esp_i_cpu_CONV_DW,
+    [ESP_KIND_ATTENTION] = esp_i_cpu_ATTENTION,
+    [ESP_KIND_ATTENTION_GRAD] = esp_i_cpu_ATTENTION_GRAD,
+    [ESP_KIND_LSTM] = esp_i_cpu_LSTM,
+    [ESP_KIND_LSTM_GRAD] = esp_i_cpu_LSTM_GRAD,
+    [ESP_KIND_GRU] = esp_i_cpu_GRU,
+    [ESP_KIND_GRU_GRAD] = esp_i_cpu_GRU_GRAD,
+    [ESP_KIND_RNN] = esp_i_cpu_RNN,
+    [ESP_KIND_RNN_GRAD] = esp_i_cpu_RNN_GRAD,
+    [ESP_KIND_POOL] = esp_i_cpu_POOL,
+    [ESP_KIND_POOL_GRAD] = esp_i_cpu_POOL_GRAD,
 };
 
 /* The examples of the registry, whole and split in every way. */
@@ -260,11 +272,177 @@ static void test_pools(void **state)
     }
 }
 
+/* ---- attention --------------------------------------------------------------------------- */
+
+enum { B, H, I, J, D, E, AXES }; /* samples, heads, queries, keys, depths */
+
+/* The labels in any order, the last `fixed` at the end; extents follow. */
+static void draw_layout(esp_i_rng_t *rng, const char *labels, int32_t fixed,
+                        const int64_t extent[AXES], int8_t *list_out, kind_input_t *input)
+{
+    const int32_t n = (int32_t)strlen(labels);
+    memset(list_out, 0, ESP_MAX_RANK);
+    for (int32_t i = 0; i < n; i++) {
+        const int64_t at = i < n - fixed ? esp_i_rng_below(rng, i + 1) : i;
+        memmove(list_out + at + 1, list_out + at, (size_t)(i - at));
+        list_out[at] = (int8_t)labels[i];
+    }
+    *input = (kind_input_t){.rank = n};
+    for (int32_t a = 0; a < n; a++)
+        input->dims[a] = extent[strchr("bhijde", list_out[a]) - "bhijde"];
+}
+
+/* None, or one that lacks some axes and is 1 along others; half of them boolean. */
+static kind_input_t draw_mask(esp_i_rng_t *rng, const kind_input_t *scores)
+{
+    kind_input_t mask = {.rank = (int32_t)esp_i_rng_below(rng, 6) - 1};
+    if (esp_i_rng_below(rng, 2) == 0)
+        mask.dtype = ESP_DTYPE_BOOL;
+    for (int32_t a = 0; a < mask.rank; a++)
+        mask.dims[a] = esp_i_rng_below(rng, 3) > 0 ? scores->dims[scores->rank - mask.rank + a] : 1;
+    return mask;
+}
+
+static void check_attention(esp_i_rng_t *rng, const int64_t extent[AXES], bool plain)
+{
+    kind_example_t forward = {.name = "attention", .kind = ESP_KIND_ATTENTION, .n_in = 4};
+    kind_input_t y, scores;
+    const int32_t free = plain ? 3 : 0; /* axes at the end that stay there */
+    draw_layout(rng, "bhid", free, extent, forward.attr.attention.q, &forward.in[0]);
+    draw_layout(rng, "bhjd", free, extent, forward.attr.attention.k, &forward.in[1]);
+    draw_layout(rng, "bhje", free, extent, forward.attr.attention.v, &forward.in[2]);
+    draw_layout(rng, "bhie", free, extent, forward.attr.attention.y, &y);
+    draw_layout(rng, "bhij", plain ? 3 : 1, extent, forward.attr.attention.s, &scores);
+    forward.in[3] = draw_mask(rng, &scores);
+    forward.attr.attention.scale = 0.5;
+    forward.attr.attention.fill = -3;
+    forward.attr.attention.hidden = (int32_t)esp_i_rng_below(rng, 2);
+    forward.attr.attention.p = esp_i_rng_below(rng, 2) ? 0.3 : 0;
+    fast_check(&forward, prepare[forward.kind], FAST_SCRATCH_NONE, TOLERANCE);
+    kind_example_t grad = {
+        .name = "attention_grad", .kind = ESP_KIND_ATTENTION_GRAD, .attr = forward.attr, .n_in = 8};
+    grad.attr.attention.dmask =
+        forward.in[3].rank >= 0 && forward.in[3].dtype == ESP_DTYPE_F32 && esp_i_rng_below(rng, 2);
+    kind_input_t row = scores;
+    row.rank--;
+    row.lo = 0.5;
+    row.hi = 2;
+    const kind_input_t in[8] = {forward.in[0], forward.in[1], forward.in[2], y, row, row, y,
+                                forward.in[3]};
+    memcpy(grad.in, in, sizeof in);
+    fast_check(&grad, prepare[grad.kind], FAST_SCRATCH_NONE, TOLERANCE);
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    esp_i_rng_t rng;
+    esp_i_rng_seed(&rng, 4);
+    for (int32_t round = 0; round < 60; round++) {
+        const bool large = round % 6 == 0, deep = round % 6 == 1;
+        const int64_t extent[AXES] = {1 + esp_i_rng_below(&rng, 3),
+                                      1 + esp_i_rng_below(&rng, 3),
+                                      1 + esp_i_rng_below(&rng, large ? 150 : 20),
+                                      1 + esp_i_rng_below(&rng, large ? 600 : 20),
+                                      1 + esp_i_rng_below(&rng, deep ? 600 : 12),
+                                      1 + esp_i_rng_below(&rng, deep ? 600 : 12)};
+        check_attention(&rng, extent, round % 3 == 0);
+    }
+}
+
+/* Infinitely hidden: some keys of each row, more than the first tile of them, all but one. */
+static void test_hidden_keys(void **state)
+{
+    (void)state;
+    double values[2 * 600];
+    for (int32_t i = 0; i < 600; i++) {
+        values[i] = i < 300 || i % 3 == 0 ? -INFINITY : 0.1 * i;
+        values[600 + i] = i == 17 ? -1e30 : -INFINITY;
+    }
+    const kind_example_t example = {
+        .name = "hidden keys",
+        .kind = ESP_KIND_ATTENTION,
+        .attr
+            .attention = {.q = "bid", .k = "bjd", .v = "bje", .y = "bie", .s = "bij", .scale = 0.3},
+        .n_in = 4,
+        .in = {{.rank = 3, .dims = {2, 3, 5}},
+               {.rank = 3, .dims = {2, 600, 5}},
+               {.rank = 3, .dims = {2, 600, 4}},
+               {.rank = 3, .dims = {2, 1, 600}, .values = values}}};
+    fast_check(&example, esp_i_cpu_ATTENTION, FAST_SCRATCH_NONE, TOLERANCE);
+}
+
+/* ---- recurrent layers -------------------------------------------------------------------- */
+
+/* The optional inputs from `first` on are there or not. */
+static void drop_inputs(esp_i_rng_t *rng, int32_t first, kind_example_t *example)
+{
+    for (int32_t i = first; i < example->n_in; i++)
+        if (esp_i_rng_below(rng, 3) == 0)
+            example->in[i] = (kind_input_t){.rank = -1};
+}
+
+static void check_recurrent(esp_i_rng_t *rng, int32_t gates, const int64_t extent[4])
+{
+    const int64_t t = extent[0], b = extent[1], i = extent[2], h = extent[3], g = gates * h;
+    const esp_op_kind_t kind = gates == 4   ? ESP_KIND_LSTM
+                               : gates == 3 ? ESP_KIND_GRU
+                                            : ESP_KIND_RNN;
+    const kind_input_t state = {.rank = 2, .dims = {b, h}},
+                       sequence = {.rank = 3, .dims = {t, b, h}},
+                       r = {.rank = 2, .dims = {g, h}, .lo = -0.3, .hi = 0.3},
+                       saved = {.rank = 3, .dims = {t, b, g}, .lo = 0.1, .hi = 0.9};
+    kind_example_t forward = {.name = "recurrent",
+                              .kind = kind,
+                              .n_in = gates == 4 ? 6 : 5,
+                              .in = {{.rank = 3, .dims = {t, b, i}},
+                                     {.rank = 2, .dims = {g, i}, .lo = -0.3, .hi = 0.3},
+                                     r,
+                                     {.rank = 1, .dims = {2 * g}},
+                                     state,
+                                     state}};
+    forward.attr.recurrent.reverse = (int32_t)esp_i_rng_below(rng, 2);
+    forward.attr.recurrent.linear_before_reset = gates == 3 && esp_i_rng_below(rng, 2);
+    forward.attr.recurrent.relu = gates == 1 && esp_i_rng_below(rng, 2);
+    kind_example_t grad = {.name = "recurrent gradient", .attr = forward.attr};
+    const kind_input_t lstm[7] = {r, saved, sequence, state, sequence, state, state},
+                       gru[7] = {r, saved, sequence, sequence, state, sequence, state},
+                       rnn[4] = {r, sequence, sequence, state};
+    grad.kind = gates == 4   ? ESP_KIND_LSTM_GRAD
+                : gates == 3 ? ESP_KIND_GRU_GRAD
+                             : ESP_KIND_RNN_GRAD;
+    grad.n_in = gates == 1 ? 4 : 7;
+    memcpy(grad.in,
+           gates == 4   ? lstm
+           : gates == 3 ? gru
+                        : rnn,
+           (size_t)grad.n_in * sizeof grad.in[0]);
+    drop_inputs(rng, 3, &forward);
+    drop_inputs(rng, gates == 4 ? 3 : gates == 3 ? 4 : 2, &grad);
+    fast_check(&forward, prepare[forward.kind], FAST_SCRATCH_NONE, TOLERANCE);
+    fast_check(&grad, prepare[grad.kind], FAST_SCRATCH_NONE, TOLERANCE);
+}
+
+static void test_recurrent(void **state)
+{
+    (void)state;
+    static const int32_t gates[3] = {1, 3, 4};
+    esp_i_rng_t rng;
+    esp_i_rng_seed(&rng, 5);
+    for (int32_t round = 0; round < 120; round++) {
+        const int64_t extent[4] = {1 + esp_i_rng_below(&rng, 6), 1 + esp_i_rng_below(&rng, 5),
+                                   1 + esp_i_rng_below(&rng, 40), 1 + esp_i_rng_below(&rng, 40)};
+        check_recurrent(&rng, gates[round % 3], extent);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_examples),     cmocka_unit_test(test_random_contract),
         cmocka_unit_test(test_tiles),        cmocka_unit_test(test_usual_convs),
-        cmocka_unit_test(test_random_convs), cmocka_unit_test(test_pools)};
+        cmocka_unit_test(test_random_convs), cmocka_unit_test(test_pools),
+        cmocka_unit_test(test_attention),    cmocka_unit_test(test_hidden_keys),
+        cmocka_unit_test(test_recurrent)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
