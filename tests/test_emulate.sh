@@ -37,6 +37,13 @@ would '56667.*rank1/' "$four" --quota-period-ms 100
 would 'host 10.77.0.1:1,10.77.0.2:1,10.77.0.3:1,10.77.0.4:1 -np 4 .*program argument' "$four"
 would 'host 10.77.0.1:4,10.77.0.2:4,10.77.0.3:4,10.77.0.4:4 -np 16' \
     "$ESP_SOURCE_DIR/clusters/cpu4.yaml"
+# ranks on the devices of a plan only
+cat >"$dir/plan" <<'END'
+{"devices": [{"name": "fast0/cpu0", "arena_bytes": 0}, {"name": "fast1/cpu0", "arena_bytes": 9},
+  {"name": "slow0/cpu0", "arena_bytes": 0}, {"name": "slow1/cpu0", "arena_bytes": 9}]}
+END
+would 'host 10.77.0.2:1,10.77.0.4:1 -np 2 ' "$four" --plan "$dir/plan"
+would '2833.*rank1/' "$four" --plan "$dir/plan"
 # all routes of a node leave by its port of the switch, and come in by it
 would 'emu2 .* parent 1: classid 1:1 .* ceil 1000000000bit' "$ESP_SOURCE_DIR/clusters/lab.yaml"
 would 'dev n2 parent 1: classid 1:1 .* ceil 1000000000bit' "$ESP_SOURCE_DIR/clusters/lab.yaml"
@@ -45,6 +52,8 @@ if grep -q 'dev n2 parent' "$dir/out"; then fail "a limit that nothing shares"; 
 
 refuse 'not a cluster file' "$dir/none.yaml" -- true
 refuse 'want either' "$four"
+refuse 'is not a plan' "$four" --plan "$four" -- true
+refuse 'is not a plan for' "$ESP_SOURCE_DIR/clusters/lab.yaml" --plan "$dir/plan" -- true
 refuse 'want DEVICE=CORES' "$four" --quota fast9=1 -- true
 refuse 'want DEVICE=CORES' "$four" --quota fast0=nan -- true
 refuse 'need --quota-period-ms 50' "$four" --quota fast0=0.02 -- true
