@@ -2,7 +2,7 @@
 add_library(espalier_flags INTERFACE)
 target_compile_options(espalier_flags INTERFACE
   -Wall -Wextra -Wshadow -Wconversion -Wswitch-enum -Wstrict-prototypes -Wmissing-prototypes
-  -Wvla -Werror -fvisibility=hidden -ffp-contract=off -fno-math-errno)
+  -Wvla -Werror -fvisibility=hidden -ffp-contract=off -fno-math-errno -fno-trapping-math)
 if(CMAKE_C_COMPILER_ID MATCHES Clang) # stricter about enums than gcc, which is what we build with
   target_compile_options(espalier_flags INTERFACE -Wno-sign-conversion)
 else() # outputs are written only on success, which gcc cannot follow through a status

@@ -30,6 +30,19 @@ ESP_I_VECTOR static void rounds(block_t *block, int32_t lanes, uint32_t key0, ui
     }
 }
 
+/* m elements from number `skip`: the words of a lane are next to each other. */
+ESP_I_VECTOR static void emit(const block_t *block, int64_t skip, int64_t m, uint32_t *bits_out)
+{
+    if (m < 4 * LANES) {
+        for (int64_t i = 0; i < m; i++)
+            bits_out[i] = block->word[(skip + i) & 3][(skip + i) >> 2];
+        return;
+    }
+    for (int32_t l = 0; l < LANES; l++)
+        for (int32_t w = 0; w < 4; w++)
+            bits_out[4 * l + w] = block->word[w][l];
+}
+
 void esp_i_draw(uint64_t seed, uint64_t step, uint64_t stream, int64_t first, int64_t n,
                 uint32_t *bits_out)
 {
@@ -47,8 +60,7 @@ void esp_i_draw(uint64_t seed, uint64_t step, uint64_t stream, int64_t first, in
             block.word[3][l] = (uint32_t)stream;
         }
         rounds(&block, lanes, (uint32_t)key, (uint32_t)(key >> 32));
-        for (int64_t i = 0; i < m; i++)
-            bits_out[done + i] = block.word[(skip + i) & 3][(skip + i) >> 2];
+        emit(&block, skip, m, bits_out + done);
         done += m;
     }
 }

@@ -91,9 +91,12 @@ enum { BLOCK = 16 };
     ESP_I_VECTOR static void name##_block(const type *src, int64_t src_step, type *dst,            \
                                           int64_t dst_step)                                        \
     {                                                                                              \
+        type tile[BLOCK][BLOCK]; /* lines of src and dst may get into each other's way */          \
+        for (int64_t c = 0; c < BLOCK; c++)                                                        \
+            memcpy(tile[c], src + c * src_step, sizeof tile[c]);                                   \
         for (int64_t r = 0; r < BLOCK; r++)                                                        \
             for (int64_t c = 0; c < BLOCK; c++)                                                    \
-                dst[r * dst_step + c] = src[r + c * src_step];                                     \
+                dst[r * dst_step + c] = tile[c][r];                                                \
     }                                                                                              \
     static void name(int64_t rows, int64_t columns, const type *src, int64_t src_step, type *dst,  \
                      int64_t dst_step)                                                             \
