@@ -1,5 +1,6 @@
 #include "program_run.h"
 #include "interp.h"
+#include "stored.h"
 #include "support.h"
 
 #include <math.h>
@@ -49,73 +50,6 @@ static void *allocate(int64_t n, size_t size)
 
 /* ---- memory as stored ---------------------------------------------------------------------- */
 
-#define STORED(X)                                                                                  \
-    X(F32, float)                                                                                  \
-    X(F64, double)                                                                                 \
-    X(I8, int8_t) X(U8, uint8_t) X(I16, int16_t) X(I32, int32_t) X(I64, int64_t) X(BOOL, uint8_t)
-
-double stored_get(esp_dtype_t dtype, const char *memory, int64_t i)
-{
-    switch ((int)dtype) {
-#define GET(name, type)                                                                            \
-    case ESP_DTYPE_##name: {                                                                       \
-        type value;                                                                                \
-        memcpy(&value, memory + i * (int64_t)sizeof value, sizeof value);                          \
-        return (double)value;                                                                      \
-    }
-        STORED(GET)
-#undef GET
-    default:
-        fail_msg("dtype %d", (int)dtype);
-        return 0;
-    }
-}
-
-void stored_put(esp_dtype_t dtype, char *memory, int64_t i, double number)
-{
-    switch ((int)dtype) {
-#define PUT(name, type)                                                                            \
-    case ESP_DTYPE_##name: {                                                                       \
-        const type value = (type)number;                                                           \
-        memcpy(memory + i * (int64_t)sizeof value, &value, sizeof value);                          \
-        return;                                                                                    \
-    }
-        STORED(PUT)
-#undef PUT
-    default:
-        fail_msg("dtype %d", (int)dtype);
-    }
-}
-
-void run_work(char *memory, const esp_i_work_t *work, const int64_t *src)
-{
-    src += work->first_src;
-    if (!work->add) {
-        assert_int_equal(work->n_src, 1);
-        memmove(memory + work->dst, memory + src[0], (size_t)work->n);
-        return;
-    }
-    for (int64_t i = 0; i < work->n; i++) {
-        double sum = 0;
-        for (int32_t s = 0; s < work->n_src; s++)
-            sum = s == 0 ? stored_get(work->dtype, memory + src[s], i)
-                         : sum + stored_get(work->dtype, memory + src[s], i);
-        stored_put(work->dtype, memory + work->dst, i, sum);
-    }
-}
-
-static esp_i_buffer_t buffer_from(const esp_i_local_t *local)
-{
-    esp_i_buffer_t buffer = {.rank = local->rank,
-                             .global_rank = local->global_rank,
-                             .view = local->view,
-                             .offset = local->offset,
-                             .share = local->share};
-    memcpy(buffer.dims, local->dims, sizeof buffer.dims);
-    memcpy(buffer.global, local->global, sizeof buffer.global);
-    return buffer;
-}
-
 /* Copies a local buffer out of memory as doubles, or back. */
 static double *local_load(const rank_t *rank, const esp_i_local_t *local)
 {
@@ -138,7 +72,7 @@ static void resident_fill(const program_run_t *run, const rank_t *rank, const es
                           uint64_t step)
 {
     double *whole = allocate(run->d->graph->tensor_elements[r->tensor], sizeof *whole);
-    esp_i_buffer_t at = buffer_from(&r->local);
+    esp_i_buffer_t at = stored_buffer(&r->local);
     at.data = buffer_alloc(&at);
     interp_default(run->d->graph, r->tensor, run->seed, step, whole);
     buffer_take(&at, whole);
@@ -354,7 +288,7 @@ static void call_run(const program_run_t *run, const rank_t *rank, const esp_i_c
     esp_i_buffer_t *operand = allocate(n, sizeof *operand);
     esp_dtype_t *dtype = allocate(n, sizeof *dtype);
     for (int32_t i = 0; i < n; i++) {
-        operand[i] = buffer_from(&call->operand[i]);
+        operand[i] = stored_buffer(&call->operand[i]);
         dtype[i] = call->operand[i].dtype;
         if (call->operand[i].place >= 0)
             operand[i].data = local_load(rank, &call->operand[i]);
@@ -482,7 +416,7 @@ static void home_read(const program_run_t *run, int32_t value, int32_t k, double
         if (rank->program->resident[i].value == value)
             r = &rank->program->resident[i];
     assert_non_null(r);
-    esp_i_buffer_t at = buffer_from(&r->local);
+    esp_i_buffer_t at = stored_buffer(&r->local);
     at.data = local_load(rank, &r->local);
     if (expected) {
         double *same = buffer_alloc(&at);

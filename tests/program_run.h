@@ -22,12 +22,4 @@ void program_run_read(const program_run_t *run, esp_tensor_id_t tensor, double *
 /* The loss of the last step, added up over the devices where it counts. */
 double program_run_loss(const program_run_t *run);
 
-/* ---- parts, for tests of movements ------------------------------------------------------------
- */
-
-/* Between memory as stored and doubles. */
-double stored_get(esp_dtype_t dtype, const char *memory, int64_t i);
-void stored_put(esp_dtype_t dtype, char *memory, int64_t i, double value);
-void run_work(char *memory, const esp_i_work_t *work, const int64_t *src);
-
 #endif

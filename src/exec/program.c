@@ -82,8 +82,7 @@ static esp_status_t storage_check(const compile_t *c, int32_t buffer)
         return ESP_OK;
     return esp_i_fail(
         c->diag, ESP_ERR_UNSUPPORTED,
-        "tensor %s is stored in two bytes an element: plans of precision fp16 or bf16 "
-        "cannot be executed",
+        "tensor %s is stored in two bytes an element, which no backend does: plan in fp32 or tf32",
         g->tensor_name[t]);
 }
 
