@@ -194,7 +194,8 @@ esp_status_t esp_i_im_known(esp_i_import_t *im, esp_i_value_t *v, const esp_i_ko
 /* Checks dims and type of a tensor of the file. */
 esp_status_t esp_i_im_literal_shape(esp_i_import_t *im, const esp_i_pb_tensor_t *tensor,
                                     esp_dtype_t *dtype_out, int64_t *count_out);
-/* The list of a TensorProto that holds its data if it is not raw: field, wire type of an element. */
+/* The list of a TensorProto that holds its data if it is not raw: field, wire type of an element.
+ */
 void esp_i_im_typed_field(int64_t data_type, uint32_t *number_out, esp_i_wire_type_t *type_out);
 
 /* A TensorProto of the file as a value, named `name`. An initializer of more than one float is
