@@ -216,7 +216,7 @@ static void test_bad_specs(void **state)
         {"x", true, ESP_ERR_ARGUMENT, "not NAME=FILE"},
         {"=a.npy", true, ESP_ERR_ARGUMENT, "not NAME=FILE"},
         {"x=", true, ESP_ERR_ARGUMENT, "not NAME=FILE"},
-        {"y=a.npy,", false, ESP_ERR_ARGUMENT, "no input of the graph"},
+        {"y=a.npy,", false, ESP_ERR_ARGUMENT, "which is no input; those are x, ids, mask, labels"},
         {"x=/nowhere/a.npy,", false, ESP_ERR_IO, "/nowhere/a.npy: cannot open"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

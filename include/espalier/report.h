@@ -23,6 +23,7 @@
 #include "espalier/measured.h"
 #include "espalier/plan.h"
 #include "espalier/search.h"
+#include "espalier/train.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -130,6 +131,24 @@ typedef struct esp_report_measured_args {
  * time of each rank, tasks by kind. Simulates the deployment once, and once for each recorded step.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_report_measured(const esp_report_measured_args_t *subject,
+                                                          const esp_report_opts_t *opts,
+                                                          const esp_allocator_t *alloc,
+                                                          char **text_out, esp_diag_t *diag);
+
+/* A run of training. */
+typedef struct esp_report_training_args {
+    const char *model; /* what to call it; NULL: the name of the graph */
+    const esp_deployment_t *deployment;
+    const esp_exec_opts_t *exec;
+    const char *weights;    /* where they came from: "the seed", a file */
+    const esp_data_t *data; /* NULL: made up */
+    const esp_train_result_t *result;
+    int64_t step;           /* steps since step 0, those of earlier runs included */
+    const char *checkpoint; /* NULL: none */
+} esp_report_training_args_t;
+
+/* Losses, speed, evaluation, and in JSON the arena of each rank. */
+ESP_PUBLIC ESP_NODISCARD esp_status_t esp_report_training(const esp_report_training_args_t *subject,
                                                           const esp_report_opts_t *opts,
                                                           const esp_allocator_t *alloc,
                                                           char **text_out, esp_diag_t *diag);

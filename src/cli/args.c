@@ -38,6 +38,8 @@ static const char *const strategies[] = {"search",
 #undef STRATEGY_NAME
                                              NULL};
 static const char *const batchnorms[] = {"local", "sync", NULL};
+static const char *const schedules[] = {"constant", "step", "cosine", "linear", NULL};
+static const char *const backends[] = {"cpu", "reference", NULL};
 
 #define AT(field) offsetof(cli_args_t, field)
 #define MOST      9e15 /* integers beyond are not exact as doubles */
@@ -106,6 +108,47 @@ static const option_t options[] = {
      "statistics per device or per batch"},
     {"barrier", 0, FLAG, SEARCH | CLI_SIMULATE, AT(barrier), NULL, 0, 0, NULL, AT(barrier_given),
      "predict one isolated step, not the steady state"},
+    /* run */
+    {"data", 0, LIST, CLI_RUN, AT(data), "NAME=FILE", 0, 0, NULL, 0,
+     "rows of input NAME, .npy; may be repeated; default: made up"},
+    {"in-order", 0, FLAG, CLI_RUN, AT(in_order), NULL, 0, 0, NULL, 0,
+     "rows in the order of the file, not shuffled"},
+    {"steps", 0, INTEGER, CLI_RUN, AT(steps), "N", 0, MOST, NULL, AT(steps_given),
+     "steps in all, with those before --resume"},
+    {"epochs", 0, INTEGER, CLI_RUN, AT(epochs), "N", 1, 1e9, NULL, 0,
+     "instead of --steps: times through the data; default: by steps"},
+    {"weights", 0, TEXT, CLI_RUN, AT(weights), "FILE", 0, 0, NULL, 0,
+     "initial weights: .safetensors, .onnx, or the word seed"},
+    {"schedule", 0, CHOICE, CLI_RUN, AT(schedule), "KIND", 0, 0, schedules, 0,
+     "course of the rate"},
+    {"warmup", 0, INTEGER, CLI_RUN, AT(warmup), "N", 0, MOST, NULL, 0,
+     "first steps, in which the rate rises"},
+    {"min-rate", 0, REAL, CLI_RUN, AT(min_rate), "X", 0, 1e9, NULL, 0,
+     "where cosine and linear end, and step stays"},
+    {"decay-every", 0, INTEGER, CLI_RUN, AT(decay_every), "N", 1, MOST, NULL, 0,
+     "step: steps between two cuts of the rate"},
+    {"decay-factor", 0, REAL, CLI_RUN, AT(decay_factor), "X", 0, 1, NULL, 0,
+     "step: what a cut leaves"},
+    {"eval-data", 0, LIST, CLI_RUN, AT(eval_data), "NAME=FILE", 0, 0, NULL, 0,
+     "evaluate on these rows at the end"},
+    {"eval", 0, INTEGER, CLI_RUN, AT(evaluate_every), "N", 0, MOST, NULL, 0,
+     "and after every N steps"},
+    {"checkpoint", 0, TEXT, CLI_RUN, AT(checkpoint), "FILE", 0, 0, NULL, 0,
+     "write the state there at the end (.safetensors)"},
+    {"checkpoint-every", 0, INTEGER, CLI_RUN, AT(checkpoint_every), "N", 0, MOST, NULL, 0,
+     "and after every N steps"},
+    {"resume", 0, TEXT, CLI_RUN, AT(resume), "FILE", 0, 0, NULL, 0, "go on from a checkpoint"},
+    {"log", 0, TEXT, CLI_RUN, AT(log), "FILE", 0, 0, NULL, 0,
+     "one line of JSON per step: step, loss, rate"},
+    {"log-times", 0, FLAG, CLI_RUN, AT(log_times), NULL, 0, 0, NULL, 0,
+     "samples/s in the log, too"},
+    {"backend", 0, CHOICE, CLI_RUN, AT(backend), "NAME", 0, 0, backends, 0, "kernels"},
+    {"double", 0, FLAG, CLI_RUN, AT(wide), NULL, 0, 0, NULL, 0,
+     "floats are double; with --backend reference"},
+    {"map", 0, LIST, CLI_RUN, AT(map), "DEVICE,..", 0, 0, NULL, 0,
+     "device of each rank; default: those of the plan in order"},
+    {"status", 0, TEXT, CLI_RUN, AT(status_file), "FILE", 0, 0, NULL, 0,
+     "keep there what each rank is doing"},
     /* output */
     {"seed", 0, INTEGER, CLI_ALL, AT(seed), "N", 0, MOST, NULL, 0, "of everything that is random"},
     {"json", 0, FLAG, CLI_ALL, AT(json), NULL, 0, 0, NULL, 0,
@@ -124,6 +167,7 @@ static void set_defaults(cli_args_t *args)
 {
     esp_training_opts_t training = esp_training_opts_default();
     esp_search_opts_t search = esp_search_opts_default();
+    esp_schedule_opts_t schedule = esp_schedule_opts_default();
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     *args = (cli_args_t){
         .seed = (int64_t)search.seed,
@@ -147,6 +191,10 @@ static void set_defaults(cli_args_t *args)
         .links = search.links,
         .batchnorm = search.sync_batchnorm,
         .barrier = search.barrier != 0,
+        .steps = 100,
+        .schedule = ESP_SCHEDULE_CONSTANT,
+        .decay_every = schedule.every,
+        .decay_factor = schedule.gamma,
     };
 }
 
@@ -407,6 +455,9 @@ void cli_args_fini(cli_args_t *args)
 {
     free(args->batch_dim);
     free(args->dim);
+    free(args->data);
+    free(args->eval_data);
+    free(args->map);
 }
 
 /* ---- help --------------------------------------------------------------------------------- */

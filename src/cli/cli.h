@@ -3,6 +3,7 @@
 #define ESP_CLI_H
 
 #include "espalier/report.h"
+#include "espalier/train.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +40,12 @@ typedef struct cli_args {
     double time_s;
     bool barrier;
     bool links_given, barrier_given;
+    /* run */
+    int64_t steps, epochs, evaluate_every, warmup, decay_every, checkpoint_every, schedule, backend;
+    double min_rate, decay_factor;
+    char *data, *eval_data, *map; /* owned lists */
+    const char *weights, *log, *checkpoint, *resume, *status_file;
+    bool wide, in_order, log_times, steps_given;
 } cli_args_t;
 
 /* One bit for each command, for masks. */
@@ -48,7 +55,8 @@ enum {
     CLI_PLAN = 4,
     CLI_COMPARE = 8,
     CLI_SIMULATE = 16,
-    CLI_ALL = 31,
+    CLI_RUN = 32,
+    CLI_ALL = 63,
 };
 
 typedef struct cli_command {
@@ -61,7 +69,7 @@ typedef struct cli_command {
     int (*run)(const cli_args_t *args);
 } cli_command_t;
 
-extern const cli_command_t cli_inspect, cli_cluster, cli_plan, cli_compare, cli_simulate;
+extern const cli_command_t cli_inspect, cli_cluster, cli_plan, cli_compare, cli_simulate, cli_run;
 
 /*
  * Reads argv[2..argc) for a command. CLI_DONE, or CLI_USAGE after having said what is wrong.
@@ -76,6 +84,8 @@ const char *cli_nearest(const char *word, const char *const *names);
 
 /* ---- output --------------------------------------------------------------------------------- */
 
+/* From now on errors are not printed: this is not the first rank. */
+void cli_errors_off(void);
 /* One line on stderr: "espalier: ...". */
 void cli_error(const char *format, ...) ESP_PRINTF(1, 2);
 /* Says what went wrong; the exit status for it. */
@@ -95,12 +105,21 @@ typedef struct cli_progress {
     int64_t next_ns;
 } cli_progress_t;
 void cli_progress_init(cli_progress_t *progress, const cli_args_t *args);
+/* SIGTERM and SIGUSR1 (which mpirun passes on) are taken for Ctrl-C from now on. */
+void cli_catch_signals(void);
 /* esp_progress_fn: shows fraction and text, and stops after Ctrl-C. */
 int cli_progress_update(void *context, double fraction, const char *what);
 /* Whether Ctrl-C was pressed since. */
 bool cli_interrupted(void);
 /* Erases the line. */
 void cli_progress_fini(cli_progress_t *progress);
+
+/* A file, and what is in it where it was sent by the first rank. */
+typedef struct cli_file {
+    const char *path;
+    char *data; /* NULL: to be read */
+    int64_t length;
+} cli_file_t;
 
 /* ---- models --------------------------------------------------------------------------------- */
 
@@ -116,10 +135,10 @@ void cli_model_fini(cli_model_t *model);
 /* ---- measured costs ------------------------------------------------------------------------- */
 
 /*
- * Puts measured links into a cluster (*cluster is replaced), and makes the cost model. `path`: of a
- * cost file; NULL: none. An exit status, after having said what is wrong.
+ * Puts measured links into a cluster (*cluster is replaced), and makes the cost model. A path that
+ * is NULL: no measured costs. An exit status, after having said what is wrong.
  */
-int cli_cost_create(const char *path, const esp_graph_t *step, esp_precision_t precision,
+int cli_cost_create(cli_file_t costs, const esp_graph_t *step, esp_precision_t precision,
                     esp_cluster_t **cluster, esp_cost_t **cost_out);
 
 /* ---- plans ---------------------------------------------------------------------------------- */
@@ -142,6 +161,7 @@ int cli_search_verdict(const cli_search_t *search);
 typedef struct cli_deployment {
     esp_plan_t *plan;
     esp_cluster_t *cluster;
+    esp_graph_t *model; /* canonical */
     esp_graph_t *step;
     esp_cost_t *cost;
     esp_lowerer_t *lowerer;
@@ -150,6 +170,9 @@ typedef struct cli_deployment {
 } cli_deployment_t;
 /* Zero-initialises, reads args->operand and lowers. An exit status. Release in either case. */
 int cli_deployment_load(const cli_args_t *args, cli_deployment_t *deployment);
+/* The same on all ranks, of which only the first needs to see plan and model. */
+int cli_deployment_load_on(const cli_args_t *args, esp_launch_t *launch,
+                           cli_deployment_t *deployment);
 void cli_deployment_fini(cli_deployment_t *deployment);
 /* Says what went wrong. Options come from the file here: what is wrong with them is wrong with it.
  */

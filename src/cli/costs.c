@@ -18,16 +18,20 @@ static esp_status_t create(const esp_costs_t *costs, const esp_graph_t *step,
     return esp_cost_create_measured(step, *cluster, precision, costs, NULL, cost_out, diag);
 }
 
-int cli_cost_create(const char *path, const esp_graph_t *step, esp_precision_t precision,
+int cli_cost_create(cli_file_t file, const esp_graph_t *step, esp_precision_t precision,
                     esp_cluster_t **cluster, esp_cost_t **cost_out)
 {
     esp_diag_t diag = {0};
     esp_costs_t *costs = NULL;
-    esp_status_t status = path != NULL ? esp_costs_read(path, NULL, &costs, &diag) : ESP_OK;
+    esp_status_t status = ESP_OK;
+    if (file.data != NULL)
+        status = esp_costs_parse(file.data, (size_t)file.length, file.path, NULL, &costs, &diag);
+    else if (file.path != NULL)
+        status = esp_costs_read(file.path, NULL, &costs, &diag);
     if (status == ESP_OK)
         status = create(costs, step, precision, cluster, cost_out, &diag);
     esp_costs_destroy(costs);
     if (status == ESP_OK)
         return CLI_DONE;
-    return path != NULL ? cli_fail_in(path, status, &diag) : cli_fail(status, &diag);
+    return file.path != NULL ? cli_fail_in(file.path, status, &diag) : cli_fail(status, &diag);
 }

@@ -20,6 +20,13 @@ static bool in_colour(void)
            terminal != NULL && strcmp(terminal, "dumb") != 0;
 }
 
+static bool errors_off;
+
+void cli_errors_off(void)
+{
+    errors_off = true;
+}
+
 void cli_error(const char *format, ...)
 {
     char line[2048];
@@ -27,6 +34,8 @@ void cli_error(const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
+    if (errors_off)
+        return;
     for (char *c = line; *c != '\0'; c++) /* one line, and no escape sequences from input files */
         if ((unsigned char)*c < ' ' || *c == 127)
             *c = '?';
@@ -122,6 +131,12 @@ void cli_progress_init(cli_progress_t *progress, const cli_args_t *args)
 {
     *progress = (cli_progress_t){.shown = !args->quiet && isatty(STDERR_FILENO)};
     (void)signal(SIGINT, interrupt);
+}
+
+void cli_catch_signals(void)
+{
+    (void)signal(SIGTERM, interrupt);
+    (void)signal(SIGUSR1, interrupt);
 }
 
 int cli_progress_update(void *context, double fraction, const char *what)

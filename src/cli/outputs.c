@@ -82,6 +82,18 @@ int cli_check_outputs(const cli_args_t *args)
         result = CLI_USAGE;
     }
     if (result == CLI_DONE)
+        result = check_clash(args, "checkpoint", args->checkpoint);
+    if (result == CLI_DONE)
+        result = check_clash(args, "log", args->log);
+    if (result == CLI_DONE && same_file(args->log, args->checkpoint)) {
+        cli_error("--log and --checkpoint name the same file: %s", args->log);
+        result = CLI_USAGE;
+    }
+    if (result == CLI_DONE)
+        result = check_output(args->checkpoint);
+    if (result == CLI_DONE)
+        result = check_output(args->log);
+    if (result == CLI_DONE)
         result = check_output(args->output);
     return result == CLI_DONE ? check_output(args->trace) : result;
 }

@@ -114,6 +114,19 @@ static esp_status_t check_column(const esp_data_t *data, esp_tensor_id_t tensor,
         column->batch.extent > 0 ? "whose batch it has rows for" : "which has no batch");
 }
 
+static esp_status_t unknown_input(esp_data_t *data, const char *name, int length, esp_diag_t *diag)
+{
+    const esp_graph_t *graph = data->graph;
+    const char *list = "";
+    for (int32_t i = 0; i < graph->n_inputs && list != NULL; i++)
+        list = esp_i_arena_printf(&data->arena, "%s%s%s", list, i > 0 ? ", " : "",
+                                  graph->tensor_name[graph->input[i]]);
+    return list == NULL ? esp_i_nomem(diag)
+                        : esp_i_fail(diag, ESP_ERR_ARGUMENT,
+                                     "data for \"%.*s\", which is no input; those are %s", length,
+                                     name, list);
+}
+
 /* One "NAME=FILE" of the spec. */
 static esp_status_t open_column(esp_data_t *data, const char *entry, size_t length,
                                 esp_diag_t *diag)
@@ -130,9 +143,7 @@ static esp_status_t open_column(esp_data_t *data, const char *entry, size_t leng
             memcmp(graph->tensor_name[graph->input[i]], entry, name_length) != 0))
         i++;
     if (i == graph->n_inputs)
-        return esp_i_fail(diag, ESP_ERR_ARGUMENT,
-                          "data for \"%.*s\", which is no input of the graph", (int)name_length,
-                          entry);
+        return unknown_input(data, entry, (int)name_length, diag);
     column_t *column = &data->column[i];
     if (column->path != NULL)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "two files for input %.*s", (int)name_length,
