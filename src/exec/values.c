@@ -26,7 +26,7 @@ static uint16_t half_bits(double value)
         return sign | 0x7c00;
     int exponent;
     (void)frexp(size, &exponent);
-    exponent = exponent < -13 ? -13 : exponent; /* of subnormal numbers */
+    exponent = size < 0x1p-14 ? -13 : exponent; /* of subnormal numbers and 0 */
     const int fraction = (int)nearbyint(ldexp(size, 11 - exponent));
     /* the leading bit of a normal number, or one more of rounding, counts up the exponent */
     return (uint16_t)(sign | ((exponent + 13) * 1024 + fraction));
