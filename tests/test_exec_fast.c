@@ -1,6 +1,7 @@
 /*
- * The fast kernels of the CPU backend against the reference kernels, in double: contraction.
- * Errors are relative to the norm of an output: 1e-5 (sums of up to some thousand terms).
+ * The fast kernels of the CPU backend against the reference kernels, in double: contraction,
+ * windows, attention, recurrent layers; without scratch, with what is planned, with plenty. Errors
+ * are relative to the norm of an output: 1e-5 (sums of up to some thousand terms).
  */
 #include "fast_harness.h"
 #include "support.h"
@@ -90,6 +91,41 @@ static void test_random_contract(void **state)
         fast_check(&example, esp_i_cpu_CONTRACT, FAST_SCRATCH_NONE, TOLERANCE);
         if (round % 8 == 0 && labels > 3)
             fast_check_split(&example, esp_i_cpu_CONTRACT, FAST_SCRATCH_NONE, TOLERANCE);
+    }
+}
+
+/* Matrix products in every layout: one letter of each list moves to the front of it. */
+static void test_layouts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *a, *b, *y; /* "mnkstu" of extents 17, 23, 31, 1, 3, 2 */
+    } sums[] = {{"mk", "kn", "mn"},     {"tmk", "tkn", "tmn"},  {"tmk", "kn", "tmn"},
+                {"mtk", "tkn", "mn"},   {"tmku", "ukn", "mnt"}, {"smk", "skn", "smn"},
+                {"k", "kn", "n"},       {"mk", "k", "m"},       {"m", "n", "mn"},
+                {"mk", "sk", "ms"},     {"mk", "mk", "m"},      {"tmk", "n", "tn"},
+                {"ktm", "unk", "nutm"}, {"mnk", "mnk", "nm"},   {"k", "k", ""}};
+    static const int64_t extent[6] = {17, 23, 31, 1, 3, 2};
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        const char *const text[3] = {sums[i].a, sums[i].b, sums[i].y};
+        for (int32_t way = 0; way < 64; way++) {
+            kind_example_t example = {.name = sums[i].a, .kind = ESP_KIND_CONTRACT, .n_in = 2};
+            int8_t *const list[3] = {example.attr.contract.a, example.attr.contract.b,
+                                     example.attr.contract.y};
+            for (int32_t o = 0; o < 3; o++) {
+                const int32_t n = (int32_t)strlen(text[o]), front = way >> 2 * o & 3;
+                if (front >= n && front > 0)
+                    break;
+                for (int32_t a = 0; a < n; a++)
+                    list[o][a] = (int8_t)text[o][a == 0 ? front : a <= front ? a - 1 : a];
+                if (o < 2)
+                    example.in[o].rank = n;
+                for (int32_t a = 0; a < n && o < 2; a++)
+                    example.in[o].dims[a] = extent[strchr("mnkstu", list[o][a]) - "mnkstu"];
+                if (o == 2)
+                    fast_check(&example, esp_i_cpu_CONTRACT, FAST_SCRATCH_NONE, TOLERANCE);
+            }
+        }
     }
 }
 
@@ -436,6 +472,124 @@ static void test_recurrent(void **state)
     }
 }
 
+/* ---- the backend ------------------------------------------------------------------------- */
+
+/* A convolution of two images x[2,16,6,6], w[16,16,3,3] and its scratch. */
+typedef struct bed {
+    esp_attr_t attr;
+    esp_i_local_t operand[3];
+    esp_i_call_t call;
+    int64_t bytes;
+} bed_t;
+
+static void bed_init(bed_t *bed)
+{
+    *bed = (bed_t){.attr.conv = {.window = square(2, 16, 16, 6, 3, 1, 1).window, .groups = 1}};
+    const int64_t dims[3][4] = {{2, 16, 6, 6}, {16, 16, 3, 3}, {2, 16, 6, 6}};
+    for (int32_t i = 0; i < 3; i++) {
+        esp_i_local_t *local = &bed->operand[i];
+        *local = (esp_i_local_t){.rank = 4, .global_rank = 4, .elements = 1, .place = bed->bytes};
+        for (int32_t a = 0; a < 4; a++)
+            local->elements *= local->dims[a] = local->global[a] = dims[i][a];
+        bed->bytes += local->elements * 4;
+    }
+    bed->call = (esp_i_call_t){.name = "bed",
+                               .kind = ESP_KIND_CONV,
+                               .attr = &bed->attr,
+                               .n_in = 2,
+                               .n_out = 1,
+                               .operand = bed->operand,
+                               .scratch_place = bed->bytes,
+                               .scratch_bytes = 1 << 16};
+    bed->bytes += 1 << 16;
+}
+
+static esp_status_t prepare_bed(const esp_allocator_t *alloc, void *context)
+{
+    bed_t *bed = context;
+    esp_i_kernels_t *kernels;
+    char *memory;
+    void *kernel;
+    ESP_TRY(esp_i_kernels_cpu.create(alloc, false, &kernels, NULL));
+    esp_status_t status = kernels->type->arena(kernels, bed->bytes, &memory);
+    if (status == ESP_OK)
+        status = kernels->type->prepare(kernels, &bed->call, &kernel, NULL);
+    kernels->type->destroy(kernels);
+    return status;
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    bed_t bed;
+    bed_init(&bed);
+    test_sweep_allocations(prepare_bed, &bed, 1);
+}
+
+static void test_other_dtypes(void **state)
+{
+    (void)state;
+    bed_t bed;
+    esp_diag_t diag = {0};
+    esp_i_cpu_t cpu = {0};
+    esp_i_cpu_kernel_t kernel = {.call = &bed.call};
+    bed_init(&bed);
+    bed.operand[1].dtype = ESP_DTYPE_I32;
+    assert_int_equal(esp_i_cpu_CONV(&cpu, &kernel, &diag), ESP_ERR_UNSUPPORTED);
+    assert_non_null(strstr(diag.text, "bed"));
+    assert_non_null(strstr(diag.text, "int32"));
+}
+
+/* Workers, each with a backend of its own, compute the same at the same time. */
+typedef struct crowd {
+    bed_t bed;
+    float sum[64];
+    bool fine[64];
+} crowd_t;
+
+static void compute(void *context, int32_t index, int32_t worker)
+{
+    crowd_t *crowd = context;
+    const esp_i_moment_t moment = {.rate = 1};
+    esp_i_kernels_t *kernels;
+    char *memory;
+    void *kernel;
+    (void)worker;
+    if (esp_i_kernels_cpu.create(NULL, false, &kernels, NULL) != ESP_OK)
+        return;
+    if (kernels->type->arena(kernels, crowd->bed.bytes, &memory) == ESP_OK &&
+        kernels->type->prepare(kernels, &crowd->bed.call, &kernel, NULL) == ESP_OK) {
+        float *data = (float *)(void *)memory;
+        const esp_i_local_t *y = &crowd->bed.operand[2];
+        for (int64_t i = 0; i < y->place / 4; i++)
+            data[i] = (float)(i % 13) - 6;
+        crowd->fine[index] = kernels->type->run(kernels, kernel, &moment, NULL) == ESP_OK;
+        float product[32 * 32] = {0};
+        for (int32_t round = 0; round < 50; round++)
+            esp_i_cpu_gemm(false, true, 32, 32, 32, 0.01f, data, 32, data + y->place / 4, 32, 0.5f,
+                           product, 32);
+        for (int64_t i = 0; i < 32 * 32; i++)
+            crowd->sum[index] += product[i];
+    }
+    kernels->type->destroy(kernels);
+}
+
+static void test_many_threads(void **state)
+{
+    (void)state;
+    crowd_t crowd = {0};
+    bed_init(&crowd.bed);
+    esp_i_pool_t *pool;
+    assert_int_equal(esp_i_pool_create(NULL, 4, &pool), ESP_OK);
+    esp_i_pool_run(pool, 64, compute, &crowd);
+    esp_i_pool_destroy(pool);
+    assert_true(crowd.sum[0] != 0);
+    for (int32_t i = 0; i < 64; i++) {
+        assert_true(crowd.fine[i]);
+        assert_true(crowd.sum[i] == crowd.sum[0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -443,6 +597,8 @@ int main(void)
         cmocka_unit_test(test_tiles),        cmocka_unit_test(test_usual_convs),
         cmocka_unit_test(test_random_convs), cmocka_unit_test(test_pools),
         cmocka_unit_test(test_attention),    cmocka_unit_test(test_hidden_keys),
-        cmocka_unit_test(test_recurrent)};
+        cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_other_dtypes),
+        cmocka_unit_test(test_many_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
