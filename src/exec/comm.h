@@ -34,7 +34,8 @@ typedef struct esp_i_comm_type {
      */
     esp_status_t (*test)(esp_i_comm_t *self, int32_t n, esp_i_message_t *const *message, bool *done,
                          bool *progress_out, esp_diag_t *diag);
-    /* Not while its peer may reach it: it is not under way, or all ranks have stopped. */
+    /* One that is under way only after a failure: nobody touches its memory after this, or, MPI,
+     * the process is about to end. */
     void (*release)(esp_i_comm_t *self, esp_i_message_t *message);
     /*
      * Ends the whole job. Ranks in one process: every rank's next call fails with `why`, from now

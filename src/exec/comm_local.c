@@ -12,8 +12,8 @@ typedef struct endpoint endpoint_t;
 
 typedef struct message {
     endpoint_t *owner;
-    bool send, waiting; /* waiting: in a mailbox, under its mutex */
-    bool reported;      /* by test; of the owner's thread */
+    bool send, waiting;     /* waiting: in a mailbox, under its mutex */
+    bool started, reported; /* reported by test; both of the owner's thread */
     atomic_bool done;
     int32_t peer, tag, n;
     esp_i_piece_t *piece;
@@ -87,21 +87,25 @@ static bool matches(const message_t *a, const message_t *b)
            b->peer == a->owner->base.rank;
 }
 
-/* The other side, if it waits; otherwise the message waits for it. */
-static message_t *meet(mailbox_t *box, message_t *message)
+/*
+ * The other side, if it waits; otherwise the message waits for it. One of another size stays where
+ * it is: *bytes_out is that size.
+ */
+static message_t *meet(mailbox_t *box, message_t *message, int64_t *bytes_out)
 {
     pthread_mutex_lock(&box->mutex);
     message_t **at = &box->first;
     while (*at && !matches(*at, message))
         at = &(*at)->next;
     message_t *other = *at;
-    if (other) {
-        *at = other->next;
-        other->waiting = false;
-    } else {
+    *bytes_out = other ? other->bytes : message->bytes;
+    if (!other) {
         message->next = NULL;
         message->waiting = true;
         *at = message;
+    } else if (other->bytes == message->bytes) {
+        *at = other->next;
+        other->waiting = false;
     }
     pthread_mutex_unlock(&box->mutex);
     return other;
@@ -144,15 +148,17 @@ static esp_status_t start(esp_i_comm_t *self, esp_i_message_t *handle, esp_diag_
     message_t *message = (message_t *)handle;
     if (atomic_load_explicit(&hub->failed, memory_order_acquire))
         return relay(hub, diag);
-    message->reported = false;
+    int64_t bytes;
+    message->started = message->reported = false;
     atomic_store_explicit(&message->done, false, memory_order_relaxed);
-    message_t *other = meet(mailbox_of(message), message);
+    message_t *other = meet(mailbox_of(message), message, &bytes);
+    if (bytes != message->bytes)
+        return esp_i_fail(diag, ESP_ERR_IO,
+                          "a message of tag %d has %lld bytes here and %lld on rank %d",
+                          message->tag, (long long)message->bytes, (long long)bytes, message->peer);
+    message->started = true;
     if (!other)
         return ESP_OK;
-    if (other->bytes != message->bytes)
-        return esp_i_fail(
-            diag, ESP_ERR_IO, "a message of tag %d has %lld bytes here and %lld on rank %d",
-            message->tag, (long long)message->bytes, (long long)other->bytes, message->peer);
     copy_pieces(message->send ? other : message, message->send ? message : other);
     atomic_store_explicit(&message->done, true, memory_order_relaxed);
     finish(other);
@@ -182,13 +188,17 @@ static void release(esp_i_comm_t *self, esp_i_message_t *handle)
     message_t *message = (message_t *)handle;
     mailbox_t *box = mailbox_of(message);
     pthread_mutex_lock(&box->mutex);
-    if (message->waiting) {
-        message_t **at = &box->first;
-        while (*at != message)
-            at = &(*at)->next;
+    const bool waiting = message->waiting;
+    message_t **at = &box->first;
+    while (waiting && *at != message)
+        at = &(*at)->next;
+    if (waiting)
         *at = message->next;
-    }
     pthread_mutex_unlock(&box->mutex);
+    /* otherwise the other side may be copying */
+    for (int32_t idle = 0; message->started && !waiting &&
+                           !atomic_load_explicit(&message->done, memory_order_acquire);)
+        esp_i_comm_pause(&idle);
     esp_i_free(alloc, message->piece);
     esp_i_free(alloc, message);
 }

@@ -251,7 +251,9 @@ static esp_status_t test(esp_i_comm_t *self, int32_t n, esp_i_message_t *const *
 
 static void release(esp_i_comm_t *self, esp_i_message_t *handle)
 {
-    message_free((mpi_t *)self, (message_t *)handle);
+    message_t *message = (message_t *)handle;
+    if (message->active == 0) /* otherwise MPI may still write there: it goes with the process */
+        message_free((mpi_t *)self, message);
 }
 
 /* ---- the job ----------------------------------------------------------------------------- */

@@ -56,8 +56,7 @@ static esp_status_t one_message(esp_i_comm_t *comm, bool send, int32_t peer, int
     esp_i_message_t *message;
     ESP_TRY(comm->type->prepare(comm, send, peer, tag, 1, &piece, &message, diag));
     const esp_status_t status = carry_out(comm, 1, &message, diag);
-    if (status == ESP_OK) /* otherwise it is under way for ever */
-        comm->type->release(comm, message);
+    comm->type->release(comm, message);
     return status;
 }
 
@@ -89,7 +88,7 @@ static esp_status_t barrier_round(esp_i_comm_t *comm, int32_t distance, esp_diag
         return status;
     }
     status = carry_out(comm, 2, message, diag);
-    for (int32_t i = 0; i < 2 && status == ESP_OK; i++)
+    for (int32_t i = 0; i < 2; i++)
         comm->type->release(comm, message[i]);
     return status;
 }
