@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include "espalier/onnx.h"
+#include "espalier/profile.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,7 +14,10 @@
 
 typedef enum kind { FLAG, INTEGER, REAL, TEXT, LIST, CHOICE } kind_t;
 
-enum { MODEL = CLI_INSPECT | CLI_PLAN | CLI_COMPARE, SEARCH = CLI_PLAN | CLI_COMPARE };
+enum {
+    MODEL = CLI_INSPECT | CLI_PLAN | CLI_COMPARE | CLI_PROFILE,
+    SEARCH = CLI_PLAN | CLI_COMPARE
+};
 
 typedef struct option {
     const char *name;
@@ -70,7 +74,7 @@ static const option_t options[] = {
      "do not train the parameters whose name matches"},
     {"no-decay", 0, TEXT, MODEL, AT(no_decay), "REGEX", 0, 0, NULL, 0,
      "no weight decay for the parameters whose name matches"},
-    {"precision", 0, CHOICE, MODEL, AT(precision), "P", 0, 0, precisions, 0,
+    {"precision", 0, CHOICE, MODEL & ~CLI_PROFILE, AT(precision), "P", 0, 0, precisions, 0,
      "arithmetic of the devices"},
     /* inspect, cluster */
     {"ops", 0, FLAG, CLI_INSPECT, AT(ops), NULL, 0, 0, NULL, 0,
@@ -83,15 +87,19 @@ static const option_t options[] = {
      "print the cluster as canonical YAML instead"},
     {"dot", 0, FLAG, CLI_CLUSTER, AT(dot), NULL, 0, 0, NULL, 0, "print a Graphviz digraph instead"},
     /* plan, compare, simulate */
+    {"cluster", 'c', TEXT, CLI_PROFILE, AT(cluster), "FILE", 0, 0, NULL, 0,
+     "measure its devices: under mpirun, or as threads"},
     {"cluster", 'c', TEXT, SEARCH, AT(cluster), "FILE", 0, 0, NULL, 0,
      "the cluster (required); docs/clusters.md"},
     {"output", 'o', TEXT, CLI_PLAN, AT(output), "FILE", 0, 0, NULL, 0, "write the plan there"},
+    {"output", 'o', TEXT, CLI_PROFILE, AT(output), "FILE", 0, 0, NULL, 0,
+     "write the costs there; default: standard output"},
     {"trace", 0, TEXT, CLI_PLAN | CLI_SIMULATE, AT(trace), "FILE", 0, 0, NULL, 0,
      "write the timeline there, for Perfetto or chrome://tracing"},
     {"measured", 0, TEXT, CLI_COMPARE, AT(measured), "TRACE", 0, 0, NULL, 0,
      "compare a plan with this trace of its run (run --trace)"},
-    {"costs", 0, TEXT, CLI_INSPECT | SEARCH | CLI_SIMULATE, AT(costs), "FILE", 0, 0, NULL, 0,
-     "measured costs (espalier profile)"},
+    {"costs", 0, TEXT, CLI_INSPECT | SEARCH | CLI_SIMULATE | CLI_RUN, AT(costs), "FILE", 0, 0, NULL,
+     0, "measured costs (espalier profile)"},
     {"strategy", 0, CHOICE, CLI_PLAN, AT(strategy), "NAME", 0, 0, strategies, 0,
      "a baseline as it is; compare lists them"},
     {"evaluations", 0, INTEGER, SEARCH, AT(evaluations), "N", 0, 1e9, NULL, 0,
@@ -142,13 +150,25 @@ static const option_t options[] = {
      "one line of JSON per step: step, loss, rate"},
     {"log-times", 0, FLAG, CLI_RUN, AT(log_times), NULL, 0, 0, NULL, 0,
      "samples/s in the log, too"},
-    {"backend", 0, CHOICE, CLI_RUN, AT(backend), "NAME", 0, 0, backends, 0, "kernels"},
+    {"backend", 0, CHOICE, CLI_RUN | CLI_PROFILE, AT(backend), "NAME", 0, 0, backends, 0,
+     "kernels"},
     {"double", 0, FLAG, CLI_RUN, AT(wide), NULL, 0, 0, NULL, 0,
      "floats are double; with --backend reference"},
     {"map", 0, LIST, CLI_RUN, AT(map), "DEVICE,..", 0, 0, NULL, 0,
      "device of each rank; default: those of the plan in order"},
     {"status", 0, TEXT, CLI_RUN, AT(status_file), "FILE", 0, 0, NULL, 0,
      "keep there what each rank is doing"},
+    /* profile */
+    {"type", 0, TEXT, CLI_PROFILE, AT(type), "NAME", 0, 0, NULL, AT(type_given),
+     "device type that this machine is; default: local"},
+    {"links", 0, FLAG, CLI_PROFILE, AT(measure_links), NULL, 0, 0, NULL, 0,
+     "measure messages between each two devices, too"},
+    {"seconds", 0, REAL, CLI_PROFILE, AT(seconds), "S", 0, 3600, NULL, 0,
+     "for each share of the batch, at least"},
+    {"runs", 0, INTEGER, CLI_PROFILE, AT(runs), "N", 1, 1e6, NULL, 0,
+     "steps for each share of the batch, at least"},
+    {"shares", 0, INTEGER, CLI_PROFILE, AT(shares), "N", 1, 8, NULL, 0,
+     "how many: the batch, a half of it, a quarter, ..."},
     /* output */
     {"seed", 0, INTEGER, CLI_ALL, AT(seed), "N", 0, MOST, NULL, 0, "of everything that is random"},
     {"json", 0, FLAG, CLI_ALL, AT(json), NULL, 0, 0, NULL, 0,
@@ -168,6 +188,7 @@ static void set_defaults(cli_args_t *args)
     esp_training_opts_t training = esp_training_opts_default();
     esp_search_opts_t search = esp_search_opts_default();
     esp_schedule_opts_t schedule = esp_schedule_opts_default();
+    esp_profile_opts_t profile = esp_profile_opts_default();
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     *args = (cli_args_t){
         .seed = (int64_t)search.seed,
@@ -195,6 +216,10 @@ static void set_defaults(cli_args_t *args)
         .schedule = ESP_SCHEDULE_CONSTANT,
         .decay_every = schedule.every,
         .decay_factor = schedule.gamma,
+        .type = "local",
+        .runs = profile.runs,
+        .shares = profile.shares,
+        .seconds = profile.seconds,
     };
 }
 
@@ -439,7 +464,7 @@ int cli_args_parse(const cli_command_t *command, int argc, char **argv, cli_args
     }
     if (status != CLI_DONE || args->help)
         return status;
-    if (args->operand == NULL && !args->ops) {
+    if (args->operand == NULL && !args->ops && !args->measure_links) {
         cli_error("%s needs a %s; see espalier %s --help", command->name, command->operand,
                   command->name);
         return CLI_USAGE;

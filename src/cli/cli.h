@@ -46,6 +46,11 @@ typedef struct cli_args {
     char *data, *eval_data, *map; /* owned lists */
     const char *weights, *log, *checkpoint, *resume, *status_file;
     bool wide, in_order, log_times, steps_given;
+    /* profile */
+    const char *type;
+    int64_t runs, shares;
+    double seconds;
+    bool measure_links, type_given;
 } cli_args_t;
 
 /* One bit for each command, for masks. */
@@ -56,7 +61,8 @@ enum {
     CLI_COMPARE = 8,
     CLI_SIMULATE = 16,
     CLI_RUN = 32,
-    CLI_ALL = 63,
+    CLI_PROFILE = 64,
+    CLI_ALL = 127,
 };
 
 typedef struct cli_command {
@@ -69,7 +75,8 @@ typedef struct cli_command {
     int (*run)(const cli_args_t *args);
 } cli_command_t;
 
-extern const cli_command_t cli_inspect, cli_cluster, cli_plan, cli_compare, cli_simulate, cli_run;
+extern const cli_command_t cli_inspect, cli_cluster, cli_plan, cli_compare, cli_simulate, cli_run,
+    cli_profile;
 
 /*
  * Reads argv[2..argc) for a command. CLI_DONE, or CLI_USAGE after having said what is wrong.

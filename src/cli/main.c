@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const cli_command_t *const commands[] = {
-    &cli_inspect, &cli_cluster, &cli_plan, &cli_compare, &cli_simulate, &cli_run,
+    &cli_inspect, &cli_cluster, &cli_plan, &cli_compare, &cli_simulate, &cli_run, &cli_profile,
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

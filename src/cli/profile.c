@@ -1,0 +1,147 @@
+/* espalier profile: measure what ops and messages cost here. */
+#include "cli.h"
+
+#include "espalier/profile.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static esp_profile_opts_t profile_opts(const cli_args_t *args, cli_progress_t *progress)
+{
+    static const char *const backends[] = {"cpu", "reference"};
+    esp_profile_opts_t opts = esp_profile_opts_default();
+    opts.backend = backends[args->backend];
+    opts.seconds = args->seconds;
+    opts.runs = (int32_t)args->runs;
+    opts.shares = (int32_t)args->shares;
+    opts.seed = (uint64_t)args->seed;
+    opts.progress = cli_progress_update;
+    opts.progress_context = progress;
+    return opts;
+}
+
+static esp_status_t measure(const cli_args_t *args, const esp_graph_t *step,
+                            const esp_cluster_t *cluster, esp_costs_t **costs, int32_t *rank,
+                            esp_diag_t *diag)
+{
+    cli_progress_t progress;
+    cli_progress_init(&progress, args);
+    esp_profile_opts_t opts = profile_opts(args, &progress);
+    esp_status_t status = cluster != NULL
+                              ? esp_profile_cluster(step, cluster, args->measure_links, &opts, NULL,
+                                                    costs, rank, diag)
+                              : esp_profile_ops(step, args->type, &opts, NULL, costs, diag);
+    cli_progress_fini(&progress);
+    return status;
+}
+
+/* ---- results ------------------------------------------------------------------------------ */
+
+/* What the file has already stays, where it was not measured again. */
+static esp_status_t merge_file(const char *path, esp_costs_t **costs, esp_diag_t *diag)
+{
+    esp_costs_t *older, *both;
+    if (access(path, F_OK) != 0)
+        return ESP_OK;
+    esp_status_t status = esp_costs_read(path, NULL, &older, diag);
+    if (status != ESP_OK)
+        return status;
+    status = esp_costs_merge(older, *costs, NULL, &both, diag);
+    esp_costs_destroy(older);
+    if (status != ESP_OK)
+        return status;
+    esp_costs_destroy(*costs);
+    *costs = both;
+    return ESP_OK;
+}
+
+static int finish(const cli_args_t *args, esp_costs_t **costs)
+{
+    esp_diag_t diag = {0};
+    char *text = NULL;
+    esp_status_t status = args->output != NULL ? merge_file(args->output, costs, &diag) : ESP_OK;
+    if (status == ESP_OK)
+        status = esp_costs_to_json(*costs, NULL, &text, &diag);
+    if (status != ESP_OK)
+        return cli_fail(status, &diag);
+    int result = CLI_DONE;
+    if (args->output == NULL) {
+        result = cli_print(text);
+    } else {
+        status = esp_file_write(args->output, text, strlen(text), &diag);
+        result = status == ESP_OK ? CLI_DONE : cli_fail(status, &diag);
+    }
+    free(text);
+    return result;
+}
+
+/* ---- the command -------------------------------------------------------------------------- */
+
+static int profile(const cli_args_t *args, const esp_graph_t *step, const esp_cluster_t *cluster)
+{
+    esp_costs_t *costs;
+    int32_t rank = 0;
+    esp_diag_t diag = {0};
+    esp_status_t status = measure(args, step, cluster, &costs, &rank, &diag);
+    if (status == ESP_STOPPED) {
+        cli_error("interrupted; nothing is written");
+        return CLI_FAULT;
+    }
+    if (status != ESP_OK)
+        return cli_fail(status, &diag);
+    int result = rank == 0 ? finish(args, &costs) : CLI_DONE;
+    esp_costs_destroy(costs);
+    return result;
+}
+
+static int check(const cli_args_t *args)
+{
+    if (args->measure_links && args->cluster == NULL) {
+        cli_error("profile --links needs a cluster: -c FILE");
+        return CLI_USAGE;
+    }
+    if (args->type_given && args->cluster != NULL) {
+        cli_error("--type and --cluster exclude each other: the cluster names the types");
+        return CLI_USAGE;
+    }
+    if (args->operand == NULL && !args->measure_links) {
+        cli_error("profile needs a MODEL, or --links");
+        return CLI_USAGE;
+    }
+    return cli_check_outputs(args);
+}
+
+static int run(const cli_args_t *args)
+{
+    cli_model_t model = {0};
+    esp_cluster_t *cluster = NULL;
+    esp_diag_t diag = {0};
+    int result = check(args);
+    if (result == CLI_DONE && args->operand != NULL)
+        result = cli_model_load(args, false, &model);
+    if (result == CLI_DONE && args->cluster != NULL) {
+        esp_status_t status = esp_cluster_load(args->cluster, NULL, &cluster, &diag);
+        result = status == ESP_OK ? CLI_DONE : cli_fail(status, &diag);
+    }
+    if (result == CLI_DONE)
+        result = profile(args, model.step, cluster);
+    esp_cluster_destroy(cluster);
+    cli_model_fini(&model);
+    return result;
+}
+
+const cli_command_t cli_profile = {
+    .name = "profile",
+    .bit = CLI_PROFILE,
+    .operand = "MODEL",
+    .help = "measure what ops and links cost here",
+    .about = "Times every op of the training step at several shares of the batch, as it runs in a\n"
+             "step on this machine, and writes the table that --costs reads. With a cluster and\n"
+             "under mpirun (one rank per device, in its order) each device type is timed on its\n"
+             "own device; --links times messages between each two. What the file has already\n"
+             "stays where it is not measured again.",
+    .example = "espalier profile models/resnet50.onnx --batch 32 --type desktop -o costs.json\n"
+               "  mpirun -np 4 espalier profile model.onnx -c lab.yaml --links -o costs.json",
+    .run = run,
+};

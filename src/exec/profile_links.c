@@ -1,0 +1,320 @@
+/*
+ * Times of messages. One pair of ranks at a time exchanges messages of several sizes; a line is
+ * laid through their times. Then all ranks compute while messages come and go, and the compute time
+ * that is lost tells what a byte takes of it.
+ */
+#include "exec/engine.h"
+#include "exec/profile.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+enum { TAG_PING = 1, TAG_PONG, TAG_COUNT, TAG_FLOOD, SIZES = 6, MOST_RUNS = 2000 };
+static const int64_t sizes[SIZES] = {16, 4096, 65536, 262144, 1 << 20, ESP_I_PROFILE_BYTES};
+enum { FLOOD_BYTES = 1 << 18 };
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static esp_status_t prepare(esp_i_comm_t *comm, bool send, int32_t peer, int32_t tag, char *data,
+                            int64_t bytes, esp_i_message_t **out, esp_diag_t *diag)
+{
+    const esp_i_piece_t piece = {data, bytes};
+    return comm->type->prepare(comm, send, peer, tag, 1, &piece, out, diag);
+}
+
+/* Starts both and waits for both, as movements are waited for. */
+static esp_status_t exchange(esp_i_comm_t *comm, esp_i_message_t *const message[2],
+                             esp_diag_t *diag)
+{
+    bool done[2] = {false, false}, progress;
+    int32_t idle = 0;
+    ESP_TRY(comm->type->start(comm, message[0], diag));
+    ESP_TRY(comm->type->start(comm, message[1], diag));
+    for (;;) {
+        ESP_TRY(comm->type->test(comm, 2, message, done, &progress, diag));
+        if (done[0] && done[1])
+            return ESP_OK;
+        if (progress)
+            idle = 0;
+        esp_i_comm_pause(&idle);
+    }
+}
+
+/* ---- one pair -------------------------------------------------------------------------------- */
+
+/* There with `bytes`, back with one: what the sender sees. */
+typedef struct ping {
+    esp_i_comm_t *comm;
+    int32_t src, dst;
+    esp_i_message_t *message[2]; /* to be received, to be sent */
+    char *data, back;
+} ping_t;
+
+static esp_status_t ping_prepare(ping_t *ping, int64_t bytes, esp_diag_t *diag)
+{
+    esp_i_comm_t *comm = ping->comm;
+    const bool sends = comm->rank == ping->src;
+    const int32_t peer = sends ? ping->dst : ping->src;
+    ESP_TRY(prepare(comm, sends, peer, TAG_PING, ping->data, bytes, &ping->message[sends], diag));
+    const esp_status_t status =
+        prepare(comm, !sends, peer, TAG_PONG, &ping->back, 1, &ping->message[!sends], diag);
+    if (status != ESP_OK)
+        comm->type->release(comm, ping->message[sends]);
+    return status;
+}
+
+/* The destination answers after it has received, so it cannot start both at once. */
+static esp_status_t ping_once(ping_t *ping, esp_diag_t *diag)
+{
+    esp_i_comm_t *comm = ping->comm;
+    if (comm->rank == ping->src)
+        return exchange(comm, ping->message, diag);
+    for (int32_t i = 0; i < 2; i++) {
+        bool done = false, progress;
+        int32_t idle = 0;
+        ESP_TRY(comm->type->start(comm, ping->message[i], diag));
+        while (!done) {
+            ESP_TRY(comm->type->test(comm, 1, &ping->message[i], &done, &progress, diag));
+            if (!done)
+                esp_i_comm_pause(&idle);
+        }
+    }
+    return ESP_OK;
+}
+
+static esp_status_t ping_times(ping_t *ping, int32_t runs, double *ns_out, esp_diag_t *diag)
+{
+    const int64_t start = esp_i_now_ns();
+    for (int32_t i = 0; i < runs; i++)
+        ESP_TRY(ping_once(ping, diag));
+    *ns_out = (double)(esp_i_now_ns() - start) / runs;
+    return ESP_OK;
+}
+
+/* The mean of as many runs as fit `seconds`: the source decides. */
+static esp_status_t ping_mean(ping_t *ping, double seconds, double *ns_out, esp_diag_t *diag)
+{
+    esp_i_comm_t *comm = ping->comm;
+    int32_t runs = 0;
+    double ns;
+    ESP_TRY(ping_times(ping, 2, &ns, diag));
+    ESP_TRY(ping_times(ping, 2, &ns, diag));
+    if (comm->rank == ping->src) {
+        runs = (int32_t)fmin(fmax(seconds * 1e9 / fmax(ns, 1), 4), MOST_RUNS);
+        ESP_TRY(esp_i_comm_send(comm, ping->dst, TAG_COUNT, &runs, sizeof runs, diag));
+    } else {
+        ESP_TRY(esp_i_comm_receive(comm, ping->src, TAG_COUNT, &runs, sizeof runs, diag));
+    }
+    return ping_times(ping, runs, ns_out, diag);
+}
+
+/*
+ * The line t = a + b S with the least sum of squared relative errors: small messages tell the
+ * latency, large ones the speed. Both at least 0; a is of both ways.
+ */
+static void fit(const double ns[SIZES], double *a_out, double *b_out)
+{
+    double w = 0, ws = 0, wss = 0, wt = 0, wst = 0;
+    for (int32_t i = 0; i < SIZES; i++) {
+        const double s = (double)sizes[i], weight = 1 / fmax(ns[i] * ns[i], 1);
+        w += weight;
+        ws += weight * s;
+        wss += weight * s * s;
+        wt += weight * ns[i];
+        wst += weight * s * ns[i];
+    }
+    const double b = (w * wst - ws * wt) / (w * wss - ws * ws);
+    *b_out = fmax(b, 1e-6);
+    *a_out = fmax((wt - *b_out * ws) / w, 0);
+}
+
+static esp_status_t measure_pair(esp_i_profile_t *p, ping_t *ping, const char *const *device)
+{
+    esp_i_comm_t *comm = ping->comm;
+    double ns[SIZES], a, b;
+    for (int32_t i = 0; i < SIZES; i++) {
+        ESP_TRY(ping_prepare(ping, sizes[i], p->diag));
+        /* on an error the messages may be under way: they stay with the communicator */
+        ESP_TRY(ping_mean(ping, p->opts->seconds / 8, &ns[i], p->diag));
+        comm->type->release(comm, ping->message[0]);
+        comm->type->release(comm, ping->message[1]);
+    }
+    if (comm->rank != ping->src)
+        return ESP_OK;
+    fit(ns, &a, &b);
+    const esp_costs_link_t link = {device[ping->src], device[ping->dst], a / 2, 1e9 / b};
+    return esp_vec_push(&p->alloc, &p->links, link) ? ESP_OK : esp_i_nomem(p->diag);
+}
+
+/* All ranks go on, or none. */
+static esp_status_t go_on(esp_i_profile_t *p, esp_i_comm_t *comm)
+{
+    char stopped = esp_i_profile_go_on(p, 1, "links") != ESP_OK;
+    ESP_TRY(esp_i_comm_broadcast(comm, &stopped, 1, p->diag));
+    return stopped ? esp_i_fail(p->diag, ESP_STOPPED, "stopped") : ESP_OK;
+}
+
+static esp_status_t measure_pairs(esp_i_profile_t *p, esp_i_comm_t *comm, const char *const *device,
+                                  char *data)
+{
+    for (int32_t src = 0; src < comm->n_ranks; src++)
+        for (int32_t dst = 0; dst < comm->n_ranks; dst++) {
+            ping_t ping = {.comm = comm, .src = src, .dst = dst, .data = data};
+            if (src == dst)
+                continue;
+            ESP_TRY(go_on(p, comm));
+            if (comm->rank == src || comm->rank == dst)
+                ESP_TRY(measure_pair(p, &ping, device));
+            ESP_TRY(esp_i_comm_barrier(comm, p->diag));
+        }
+    return ESP_OK;
+}
+
+/* ---- compute beside traffic ------------------------------------------------------------------ */
+
+/* A thread that computes the same product again and again. */
+typedef struct worker {
+    esp_i_kernels_t *kernels;
+    void *kernel;
+    pthread_t thread;
+    atomic_bool stop;
+    atomic_int_fast64_t n;
+} worker_t;
+
+static void *compute(void *context)
+{
+    worker_t *w = context;
+    const esp_i_moment_t moment = {0};
+    while (!atomic_load_explicit(&w->stop, memory_order_relaxed)) {
+        if (w->kernels->type->run(w->kernels, w->kernel, &moment, NULL) != ESP_OK)
+            break;
+        atomic_fetch_add_explicit(&w->n, 1, memory_order_relaxed);
+    }
+    return NULL;
+}
+
+enum { N = 128 }; /* of the product of two matrices */
+
+static esp_i_local_t matrix(int64_t place)
+{
+    return (esp_i_local_t){.dtype = ESP_DTYPE_F32,
+                           .rank = 2,
+                           .global_rank = 2,
+                           .dims = {N, N},
+                           .global = {N, N},
+                           .elements = (int64_t)N * N,
+                           .place = place};
+}
+
+static esp_status_t worker_prepare(worker_t *w, const esp_i_call_t *call, const esp_i_profile_t *p)
+{
+    const char *name = p->opts->backend;
+    const esp_i_kernels_type_t *type = name ? esp_i_kernels_find(name) : esp_i_kernels_types[0];
+    char *memory;
+    ESP_TRY(type->create(&p->alloc, false, &w->kernels, p->diag));
+    if (type->arena(w->kernels, 3 * (int64_t)sizeof(float) * N * N, &memory) != ESP_OK)
+        return esp_i_nomem(p->diag);
+    return type->prepare(w->kernels, call, &w->kernel, p->diag);
+}
+
+/* Products per nanosecond while `during` goes on. */
+typedef esp_status_t (*during_fn)(void *context, esp_i_profile_t *p);
+
+static esp_status_t pace(worker_t *w, esp_i_profile_t *p, during_fn during, void *context,
+                         double *pace_out, double *ns_out)
+{
+    const int64_t start = esp_i_now_ns(), first = atomic_load(&w->n);
+    ESP_TRY(during(context, p));
+    *ns_out = (double)(esp_i_now_ns() - start);
+    *pace_out = (double)(atomic_load(&w->n) - first) / fmax(*ns_out, 1);
+    return ESP_OK;
+}
+
+static esp_status_t rest(void *context, esp_i_profile_t *p)
+{
+    (void)context;
+    const int64_t ns = (int64_t)(p->opts->seconds * 5e8);
+    const struct timespec time = {ns / 1000000000, (long)(ns % 1000000000)};
+    (void)nanosleep(&time, NULL);
+    return ESP_OK;
+}
+
+typedef struct flood {
+    esp_i_comm_t *comm;
+    esp_i_message_t *message[2];
+    char *in, *out; /* the first byte: whether there is a next */
+    bool leads;
+    double bytes;
+} flood_t;
+
+static esp_status_t flood(void *context, esp_i_profile_t *p)
+{
+    flood_t *f = context;
+    const int64_t start = esp_i_now_ns();
+    bool more = true;
+    while (more) {
+        f->out[0] = (double)(esp_i_now_ns() - start) < p->opts->seconds * 5e8;
+        more = f->out[0] != 0;
+        ESP_TRY(exchange(f->comm, f->message, p->diag));
+        f->bytes += 2.0 * FLOOD_BYTES;
+        if (!f->leads)
+            more = f->in[0] != 0;
+    }
+    return ESP_OK;
+}
+
+static esp_status_t flood_measure(esp_i_profile_t *p, worker_t *w, flood_t *f, int32_t peer)
+{
+    double alone, beside, ns;
+    ESP_TRY(pace(w, p, rest, NULL, &alone, &ns));
+    ESP_TRY(esp_i_comm_barrier(f->comm, p->diag));
+    if (peer >= f->comm->n_ranks)
+        return ESP_OK; /* the odd one out has no traffic */
+    f->leads = f->comm->rank < peer;
+    ESP_TRY(prepare(f->comm, false, peer, TAG_FLOOD, f->in, FLOOD_BYTES, &f->message[0], p->diag));
+    ESP_TRY(prepare(f->comm, true, peer, TAG_FLOOD, f->out, FLOOD_BYTES, &f->message[1], p->diag));
+    ESP_TRY(pace(w, p, flood, f, &beside, &ns));
+    f->comm->type->release(f->comm, f->message[0]);
+    f->comm->type->release(f->comm, f->message[1]);
+    const double lost_s = alone > 0 ? (1 - beside / alone) * ns / 1e9 : 0;
+    p->comm_compute_s_per_byte = fmin(fmax(lost_s, 0) / f->bytes, 1);
+    return ESP_OK;
+}
+
+static esp_status_t measure_slowdown(esp_i_profile_t *p, esp_i_comm_t *comm, char *data)
+{
+    const int64_t bytes = (int64_t)sizeof(float) * N * N;
+    const esp_i_local_t operand[3] = {matrix(0), matrix(bytes), matrix(2 * bytes)};
+    const esp_attr_t attr = {.contract = {.a = "nk", .b = "km", .y = "nm"}};
+    const esp_i_call_t call = {.name = "profile",
+                               .kind = ESP_KIND_CONTRACT,
+                               .attr = &attr,
+                               .n_in = 2,
+                               .n_out = 1,
+                               .operand = operand};
+    worker_t w = {0};
+    flood_t f = {.comm = comm, .in = data, .out = data + FLOOD_BYTES};
+    esp_status_t status = worker_prepare(&w, &call, p);
+    bool started = false;
+    if (status == ESP_OK) {
+        started = pthread_create(&w.thread, NULL, compute, &w) == 0;
+        status = started ? flood_measure(p, &w, &f, comm->rank ^ 1) : esp_i_nomem(p->diag);
+    }
+    atomic_store(&w.stop, true);
+    if (started)
+        (void)pthread_join(w.thread, NULL);
+    if (w.kernels)
+        w.kernels->type->destroy(w.kernels);
+    return status;
+}
+
+esp_status_t esp_i_profile_links(esp_i_profile_t *p, esp_i_comm_t *comm, const char *const *device,
+                                 char *data)
+{
+    if (comm->n_ranks < 2)
+        return ESP_OK;
+    ESP_TRY(measure_pairs(p, comm, device, data));
+    ESP_TRY(measure_slowdown(p, comm, data));
+    return go_on(p, comm);
+}
