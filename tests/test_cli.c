@@ -22,6 +22,7 @@ static const struct golden {
     {"compare_help.txt", "compare --help", false},
     {"simulate_help.txt", "simulate --help", false},
     {"run_help.txt", "run --help", false},
+    {"profile_help.txt", "profile --help", false},
     {"cluster_lab.txt", "cluster clusters/lab.yaml", false},
     {"cluster_testbed.txt", "cluster clusters/testbed.yaml --verbose", false},
     {"cluster_h100x64.txt", "cluster clusters/h100x64.yaml", false},

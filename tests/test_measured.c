@@ -286,6 +286,8 @@ static void runs_add_up(void **state)
     test_assert_fails(esp_measured_add(m, once->end_ns, once->start_ns, 2, ends, &bed.diag),
                       &bed.diag, ESP_ERR_ARGUMENT, "times of task");
     assert_int_equal(m->n_steps, 1);
+    assert_int_equal(esp_measured_add(m, NULL, NULL, 3, ends, NULL), ESP_OK);
+    assert_true(m->n_steps == 1 && m->periods == 4 && m->mean_step_ns == 110);
     for (int32_t s = 1; s < ESP_MEASURED_MAX_STEPS; s++)
         assert_int_equal(esp_measured_add(m, once->start_ns, once->end_ns, 2, ends, NULL), ESP_OK);
     test_assert_fails(esp_measured_add(m, once->start_ns, once->end_ns, 2, ends, &bed.diag),

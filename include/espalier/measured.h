@@ -53,11 +53,11 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_measured_create(const esp_deployment_t
 ESP_PUBLIC void esp_measured_destroy(esp_measured_t *measured);
 
 /*
- * Adds a run of `steps` >= 1 steps of which the last was recorded: times by rank and task, and when
- * each step ended, from the start of the run. The first step of a run fills the pipeline and counts
- * only where it is alone. Runs are of one step, all of them, or none. Errors: ESP_ERR_ARGUMENT
- * (that, times that run backwards, a task without time on a rank that takes part), ESP_ERR_LIMIT,
- * ESP_ERR_NOMEM.
+ * Adds a run of `steps` >= 1 steps of which the last was recorded: times by rank and task (both
+ * NULL: it was not), and when each step ended, from the start of the run. The first step of a run
+ * fills the pipeline and counts only where it is alone. Runs are of one step, all of them, or none.
+ * Errors: ESP_ERR_ARGUMENT (that, times that run backwards, a task without time on a rank that
+ * takes part), ESP_ERR_LIMIT, ESP_ERR_NOMEM.
  */
 ESP_PUBLIC ESP_NODISCARD esp_status_t esp_measured_add(esp_measured_t *measured,
                                                        const int64_t *start_ns,

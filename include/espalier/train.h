@@ -226,7 +226,11 @@ typedef struct esp_train_opts {
      * then; if it returns nonzero, training ends after the steps that are under way. */
     void (*step)(void *context, const esp_train_step_t *step);
     int (*stop)(void *context);
+    /* On every rank, after each run of the executor, of so many steps: for its timeline. May be
+     * NULL. */
+    esp_status_t (*ran)(void *context, int64_t steps, esp_diag_t *diag);
     void *context;
+    int64_t run_steps; /* steps of a run; 0: what some tenths of a second hold */
 } esp_train_opts_t;
 ESP_PUBLIC esp_train_opts_t esp_train_opts_default(void);
 

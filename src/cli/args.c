@@ -94,7 +94,7 @@ static const option_t options[] = {
     {"output", 'o', TEXT, CLI_PLAN, AT(output), "FILE", 0, 0, NULL, 0, "write the plan there"},
     {"output", 'o', TEXT, CLI_PROFILE, AT(output), "FILE", 0, 0, NULL, 0,
      "write the costs there; default: standard output"},
-    {"trace", 0, TEXT, CLI_PLAN | CLI_SIMULATE, AT(trace), "FILE", 0, 0, NULL, 0,
+    {"trace", 0, TEXT, CLI_PLAN | CLI_SIMULATE | CLI_RUN, AT(trace), "FILE", 0, 0, NULL, 0,
      "write the timeline there, for Perfetto or chrome://tracing"},
     {"measured", 0, TEXT, CLI_COMPARE, AT(measured), "TRACE", 0, 0, NULL, 0,
      "compare a plan with this trace of its run (run --trace)"},

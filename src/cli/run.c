@@ -5,6 +5,7 @@
 
 static void run_fini(run_t *run)
 {
+    esp_measured_destroy(run->measured);
     esp_evaluator_destroy(run->evaluator);
     esp_exec_destroy(run->job.exec);
     esp_data_close(run->eval_data);
@@ -69,13 +70,16 @@ static int train(run_t *run)
     opts.context = run;
     cli_progress_init(&run->progress, args);
     cli_catch_signals();
-    esp_status_t status = esp_train(&run->job, &opts, &result, &diag);
+    esp_status_t status = run_trace_begin(run, &opts, &diag);
+    if (status == ESP_OK)
+        status = esp_train(&run->job, &opts, &result, &diag);
     cli_progress_fini(&run->progress);
     int logged = run_log_close(run);
     if (status != ESP_OK)
         return cli_fail_in(args->operand, status, &diag);
+    int traced = run_trace_end(run);
     int printed = print(run, &result);
-    return logged != CLI_DONE ? logged : printed;
+    return logged != CLI_DONE ? logged : traced != CLI_DONE ? traced : printed;
 }
 
 static int run_plan(run_t *run)

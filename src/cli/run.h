@@ -23,6 +23,8 @@ typedef struct run {
     FILE *log;
     int log_error; /* errno of the first write that failed */
     cli_progress_t progress;
+    esp_measured_t *measured; /* NULL: no trace is wanted */
+    int64_t runs;             /* of the executor, so far */
 } run_t;
 
 /* run_setup.c: each leaves the run good for run_fini. All are collective. */
@@ -33,6 +35,14 @@ esp_status_t run_create_evaluator(run_t *run, esp_diag_t *diag);
 esp_status_t run_plan_steps(run_t *run, esp_diag_t *diag);
 /* Initial weights, or the state of a checkpoint. */
 esp_status_t run_fill(run_t *run, esp_diag_t *diag);
+
+/*
+ * run_trace.c: before, after each run of the executor and after training, on every rank. The last
+ * gives an exit status.
+ */
+esp_status_t run_trace_begin(run_t *run, esp_train_opts_t *opts, esp_diag_t *diag);
+esp_status_t run_trace(void *context, int64_t steps, esp_diag_t *diag);
+int run_trace_end(run_t *run);
 
 /* run_log.c */
 int run_log_open(run_t *run);

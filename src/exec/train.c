@@ -72,7 +72,8 @@ static esp_status_t decide(loop_t *loop, decision_t *decision)
 {
     const esp_train_opts_t *opts = loop->opts;
     int64_t step = (int64_t)esp_exec_step(loop->job->exec);
-    int64_t n = esp_i_min_i64(loop->at_once, opts->until - step);
+    int64_t n = opts->run_steps > 0 ? opts->run_steps : loop->at_once;
+    n = esp_i_min_i64(n, opts->until - step);
     if (opts->checkpoint != NULL)
         n = esp_i_min_i64(n, to_next(step, opts->checkpoint_every, opts->until));
     if (opts->evaluator != NULL)
@@ -125,6 +126,8 @@ static esp_status_t run(loop_t *loop, int64_t n)
     double start = now();
     ESP_TRY(esp_exec_run(exec, n, &loop->feed, loop->loss, loop->diag));
     double seconds = now() - start;
+    if (opts->ran != NULL)
+        ESP_TRY(opts->ran(opts->context, n, loop->diag));
     int64_t step = (int64_t)first + n;
     bool evaluates = opts->evaluator != NULL && due(step, opts->evaluate_every, opts->until);
     if (loop->result.steps == 0)
@@ -163,8 +166,9 @@ static esp_status_t check(const esp_train_opts_t *opts, esp_diag_t *diag)
 {
     if (opts->struct_size != sizeof *opts)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "options of an unknown version");
-    if (opts->until < 0 || opts->checkpoint_every < 0 || opts->evaluate_every < 0)
-        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "a negative number of steps");
+    if (opts->until < 0 || opts->checkpoint_every < 0 || opts->evaluate_every < 0 ||
+        opts->run_steps < 0 || opts->run_steps > MOST_AT_ONCE)
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "a number of steps that is out of range");
     if (opts->evaluator != NULL && opts->evaluation_data == NULL)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "an evaluation without data");
     return ESP_OK;

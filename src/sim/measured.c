@@ -126,10 +126,11 @@ esp_status_t esp_measured_add(esp_measured_t *measured, const int64_t *start_ns,
         if (step_end_ns[i] < step_end_ns[i - 1])
             return esp_i_fail(diag, ESP_ERR_ARGUMENT, "step %lld ends before the one before it",
                               (long long)i);
-    if (m->pub.n_steps > 0 && m->pub.isolated != (steps == 1))
+    if (m->pub.periods > 0 && m->pub.isolated != (steps == 1))
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "runs of one step among longer ones");
     int64_t last = step_end_ns[steps - 1] - (steps > 1 ? step_end_ns[steps - 2] : 0);
-    ESP_TRY(esp_i_measured_step(m, start_ns, end_ns, last, diag));
+    if (start_ns)
+        ESP_TRY(esp_i_measured_step(m, start_ns, end_ns, last, diag));
     m->pub.isolated = steps == 1;
     if (steps == 1)
         add_period(m, last);
