@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 int run_log_open(run_t *run)
@@ -32,13 +33,15 @@ int run_log_close(run_t *run)
     return CLI_BAD_INPUT;
 }
 
-/* JSON has no infinities and no NaN. */
+/* As many digits as it takes to read the same number. JSON has no infinities and no NaN. */
 static void put_number(FILE *file, const char *key, double value)
 {
-    if (isfinite(value))
-        (void)fprintf(file, ", \"%s\": %.17g", key, value);
-    else
-        (void)fprintf(file, ", \"%s\": null", key);
+    char text[32];
+    int digits = 6;
+    do
+        (void)snprintf(text, sizeof text, "%.*g", digits, value);
+    while (strtod(text, NULL) != value && ++digits <= 17);
+    (void)fprintf(file, ", \"%s\": %s", key, isfinite(value) ? text : "null");
 }
 
 static void log_step(run_t *run, const esp_train_step_t *step)
