@@ -96,7 +96,7 @@ ESP_I_VECTOR void esp_i_values_load(esp_dtype_t dtype, int64_t n, const void *da
     case ESP_DTYPE_COUNT:
         break;
     }
-    esp_assert(!"a dtype");
+    esp_assert(dtype < ESP_DTYPE_COUNT);
 }
 
 /* Toward zero; what 64 bits do not hold becomes the nearest that they do. */
@@ -153,5 +153,5 @@ ESP_I_VECTOR void esp_i_values_store(esp_dtype_t dtype, int64_t n, const double 
     case ESP_DTYPE_COUNT:
         break;
     }
-    esp_assert(!"a dtype");
+    esp_assert(dtype < ESP_DTYPE_COUNT);
 }
