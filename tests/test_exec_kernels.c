@@ -520,6 +520,53 @@ static void test_gathers(void **state)
     }
 }
 
+/* Sums over very many elements stay as exact as short ones. */
+static void test_long_sums(void **state)
+{
+    (void)state;
+    const int64_t rows = 60000;
+    kind_example_t examples[] = {
+        {.name = "long columns",
+         .kind = ESP_KIND_REDUCE,
+         .attr.reduce.axes = 1,
+         .n_in = 1,
+         .in = {IN(2, rows, 5)}},
+        {.name = "long row",
+         .kind = ESP_KIND_REDUCE,
+         .attr.reduce = {.code = ESP_REDUCE_SUMSQ, .axes = 3},
+         .n_in = 1,
+         .in = {IN(2, rows, 5)}},
+        {.name = "many rows of few",
+         .kind = ESP_KIND_SCATTER_ADD,
+         .attr.axis.extent = 3,
+         .n_in = 2,
+         .in = {IN(2, rows, 5), {.dtype = ESP_DTYPE_I32, .rank = 1, .dims = {rows}, .hi = 3}}},
+        {.name = "many rows",
+         .kind = ESP_KIND_LAYERNORM_GRAD,
+         .attr.norm = {.epsilon = 1e-5, .axis = 1},
+         .n_in = 5,
+         .in = {IN(2, rows, 5), IN(1, 5), IN(1, rows), IN(1, rows), IN(2, rows, 5)}},
+        {.name = "many samples",
+         .kind = ESP_KIND_BN_STATS,
+         .attr.norm.count = rows,
+         .n_in = 1,
+         .in = {IN(2, rows, 5)}},
+        {.name = "long lines",
+         .kind = ESP_KIND_SOFTMAX,
+         .attr.axis.axis = 0,
+         .n_in = 1,
+         .in = {IN(2, rows, 5)}},
+    };
+    for (size_t e = 0; e < sizeof examples / sizeof *examples; e++) {
+        for (int32_t i = 0; i < examples[e].n_in; i++)
+            if (examples[e].in[i].dtype == ESP_DTYPE_F32) {
+                examples[e].in[i].lo = 0.25;
+                examples[e].in[i].hi = 1;
+            }
+        fast_check(&examples[e], esp_i_cpu_prepare(examples[e].kind), FAST_SCRATCH_NONE, 2e-6);
+    }
+}
+
 static void test_casts(void **state)
 {
     (void)state;
@@ -589,7 +636,7 @@ int main(void)
         cmocka_unit_test(test_normalisations),  cmocka_unit_test(test_losses),
         cmocka_unit_test(test_infinite_logits), cmocka_unit_test(test_random),
         cmocka_unit_test(test_gathers),         cmocka_unit_test(test_casts),
-        cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_long_sums),       cmocka_unit_test(test_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
