@@ -170,7 +170,7 @@ static void test_training(void **state)
     (void)state;
     const esp_training_opts_t opts = train_with(ESP_LOSS_XENT, ESP_OPTIMIZER_ADAM);
     esp_graph_t *graph = model_convnet(8, 0, NULL, &opts);
-    int32_t states = 0, statistics = 0, ones = 0;
+    int32_t states = 0, statistics = 0, ones = 0, filters = 0;
     for (esp_tensor_id_t t = 0; t < graph->n_tensors; t++) {
         const esp_role_t role = (esp_role_t)graph->tensor_role[t];
         if (graph->tensor_producer[t] != ESP_NONE || graph->tensor_elements[t] == 0 ||
@@ -187,12 +187,32 @@ static void test_training(void **state)
         states += role == ESP_ROLE_STATE;
         statistics += role == ESP_ROLE_STATISTIC;
         ones += role == ESP_ROLE_STATISTIC && value[0] == 1;
-        if (role == ESP_ROLE_PARAMETER && graph->tensor_rank[t] > 1)
+        if (role == ESP_ROLE_PARAMETER && graph->tensor_rank[t] == 4) {
+            const int64_t *dims = graph->tensor_dims[t];
+            check_uniform(graph, graph->tensor_name[t],
+                          sqrt(3.0 / (double)(dims[1] * dims[2] * dims[3])));
+            filters++;
+        } else if (role == ESP_ROLE_PARAMETER && graph->tensor_rank[t] > 1) {
             assert_true(sum > 0);
+        }
         free(value);
     }
-    assert_true(states > 0 && statistics > 0);
+    assert_true(states > 0 && statistics > 0 && filters > 0);
     assert_int_equal(2 * ones, statistics); /* variances 1, means 0 */
+    esp_graph_destroy(graph);
+}
+
+/* The gradient of x sums over the other axis of w. */
+static void test_backward_uses(void **state)
+{
+    (void)state;
+    const esp_training_opts_t opts = train_with(ESP_LOSS_XENT, ESP_OPTIMIZER_SGD);
+    net_t net;
+    net_init(&net, "widening");
+    esp_tensor_id_t x = net_input(&net, "x", ESP_DTYPE_F32, 2, NET_DIMS(8, 4), 0);
+    x = net_dense(&net, "first", x, 6);
+    esp_graph_t *graph = net_train(&net, net_dense(&net, "second", x, 200), &opts);
+    check_uniform(graph, "second/w", sqrt(3.0 / 6));
     esp_graph_destroy(graph);
 }
 
@@ -312,10 +332,11 @@ static void test_many_uses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights),    cmocka_unit_test(test_convolutions),
-        cmocka_unit_test(test_tables),     cmocka_unit_test(test_training),
-        cmocka_unit_test(test_inputs),     cmocka_unit_test(test_other_dtypes),
-        cmocka_unit_test(test_dependence), cmocka_unit_test(test_many_uses),
+        cmocka_unit_test(test_weights),       cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_tables),        cmocka_unit_test(test_training),
+        cmocka_unit_test(test_backward_uses), cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_other_dtypes),  cmocka_unit_test(test_dependence),
+        cmocka_unit_test(test_many_uses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { TILE = 512, SHORT_ROW = 128 };
+_Static_assert(SHORT_ROW <= TILE, "a tile holds a short row");
 
 /* One pass over y. Inputs of it, and y last, by number of operand of the call. */
 typedef struct pass {
