@@ -138,7 +138,7 @@ static void test_trains(void **state)
     cli_expect_narrow(&result);
     assert_non_null(strstr(result.out, "2 steps: loss "));
     assert_non_null(strstr(result.out, "70 rows of data, 4 steps an epoch (6 left over)"));
-    assert_non_null(strstr(result.out, "weights from examples/digits/digits.onnx\n"));
+    assert_non_null(strstr(result.out, "examples/digits/digits.onnx\n70 rows"));
     cli_result_free(&result);
     run_in_dir(&result, "run @/plan.json --steps 1 --weights seed --quiet");
     cli_expect(&result, 0);
