@@ -249,7 +249,7 @@ static void test_feed_fails(void **state)
     const esp_exec_feed_t feed = {.context = &beside, .input = bad_feed};
     esp_exec_t *exec = make_exec(four.d, &opts, "feed");
     check_failure(&four, exec, &feed, ESP_ERR_SYNTAX, "rank 3 (n/gpu3)",
-                  "step 2, op x: record 7 is cut off");
+                  "step 2, input x: record 7 is cut off");
     four_fini(&four);
 }
 

@@ -40,9 +40,6 @@ typedef struct esp_exec_opts {
 } esp_exec_opts_t;
 ESP_PUBLIC esp_exec_opts_t esp_exec_opts_default(void);
 
-/* 1: this process is one of several that mpirun or the like started. Calls no MPI. */
-ESP_PUBLIC int esp_exec_mpi_started(void);
-
 typedef struct esp_exec esp_exec_t;
 
 /*
@@ -60,6 +57,9 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_exec_create(const esp_deployment_t *de
  * this call then ends the whole job (MPI_Abort) and does not return. Say what happened before.
  */
 ESP_PUBLIC void esp_exec_destroy(esp_exec_t *exec);
+
+/* 1: under MPI, this process failed where the others wait for it; destroying ends the job. */
+ESP_PUBLIC int esp_exec_broken(const esp_exec_t *exec);
 
 /* This process's first rank (0 without MPI), and ranks in all. */
 ESP_PUBLIC int32_t esp_exec_rank(const esp_exec_t *exec);

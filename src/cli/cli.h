@@ -91,8 +91,8 @@ const char *cli_nearest(const char *word, const char *const *names);
 
 /* ---- output --------------------------------------------------------------------------------- */
 
-/* From now on errors are not printed: this is not the first rank. */
-void cli_errors_off(void);
+/* Whether errors are not printed from now on, as this is not the first rank. */
+void cli_errors_off(bool off);
 /* One line on stderr: "espalier: ...". */
 void cli_error(const char *format, ...) ESP_PRINTF(1, 2);
 /* Says what went wrong; the exit status for it. */

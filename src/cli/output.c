@@ -22,9 +22,9 @@ static bool in_colour(void)
 
 static bool errors_off;
 
-void cli_errors_off(void)
+void cli_errors_off(bool off)
 {
-    errors_off = true;
+    errors_off = off;
 }
 
 void cli_error(const char *format, ...)

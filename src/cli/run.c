@@ -75,6 +75,8 @@ static int train(run_t *run)
         status = esp_train(&run->job, &opts, &result, &diag);
     cli_progress_fini(&run->progress);
     int logged = run_log_close(run);
+    if (status != ESP_OK && esp_exec_broken(run->job.exec))
+        cli_errors_off(false); /* no other rank knows of it */
     if (status != ESP_OK)
         return cli_fail_in(args->operand, status, &diag);
     int traced = run_trace_end(run);
@@ -110,7 +112,7 @@ static int run_command(const cli_args_t *args)
         return cli_fail(status, &diag);
     run.first = esp_launch_rank(run.launch) == 0;
     if (!run.first)
-        cli_errors_off();
+        cli_errors_off(true);
     /* Only the first rank writes: the others take its word. */
     int32_t result = run.first ? cli_check_outputs(args) : CLI_DONE;
     if (esp_launch_share(run.launch, &result, sizeof result, &diag) != ESP_OK)

@@ -59,15 +59,14 @@ void esp_i_engine_fail(esp_i_engine_t *engine, esp_status_t status, const esp_di
     pthread_mutex_unlock(&engine->mutex);
 }
 
-void esp_i_engine_blame(const esp_i_engine_t *engine, int64_t step, const char *op,
-                        esp_diag_t *diag)
+void esp_i_engine_blame(const esp_i_engine_t *engine, int64_t step, const char *what,
+                        const char *name, esp_diag_t *diag)
 {
     const esp_i_program_t *p = engine->program;
     const esp_diag_t cause = *diag;
-    const unsigned long long number =
-        (unsigned long long)(engine->run.first + (uint64_t)(step - engine->base));
-    (void)esp_i_fail(diag, cause.status, "step %llu, op %s: %s%s%s", number, op, cause.place,
-                     cause.place[0] ? ": " : "", cause.text);
+    const uint64_t number = engine->run.first + (uint64_t)(step - engine->base);
+    (void)esp_i_fail(diag, cause.status, "step %llu, %s %s: %s%s%s", (unsigned long long)number,
+                     what, name, cause.place, cause.place[0] ? ": " : "", cause.text);
     esp_i_diag_place(diag, "rank %d (%s)", engine->spec.comm->rank,
                      esp_i_device_name(p->deployment, p->device));
 }

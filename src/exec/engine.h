@@ -124,15 +124,15 @@ esp_status_t esp_i_engine_run(esp_i_engine_t *engine, const esp_i_engine_run_t *
 /* ---- between the files of the engine ----------------------------------------------------- */
 
 int64_t esp_i_now_ns(void); /* monotonic */
-/* "device 3 (node1/gpu0)": the name of a device. */
+/* "node1/gpu0" */
 const char *esp_i_device_name(const esp_deployment_t *deployment, int32_t device);
 /* The op of a task, for messages. */
 const char *esp_i_task_name(const esp_deployment_t *deployment, int32_t task);
 /* Records the first failure and wakes both streams. */
 void esp_i_engine_fail(esp_i_engine_t *engine, esp_status_t status, const esp_diag_t *why);
-/* Puts rank, device, step and op before the text of a failure. */
-void esp_i_engine_blame(const esp_i_engine_t *engine, int64_t step, const char *op,
-                        esp_diag_t *diag);
+/* Says where it failed: rank and device, step, and the name of what ("op", "input"). */
+void esp_i_engine_blame(const esp_i_engine_t *engine, int64_t step, const char *what,
+                        const char *name, esp_diag_t *diag);
 void esp_i_engine_tell_moves(esp_i_engine_t *engine);
 void esp_i_engine_tell_compute(esp_i_engine_t *engine);
 void esp_i_engine_compute(esp_i_engine_t *engine); /* the compute stream of one run */

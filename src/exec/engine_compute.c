@@ -49,7 +49,7 @@ static bool fill_inputs(esp_i_engine_t *engine, int64_t step, uint64_t number)
         const esp_status_t status = fill_input(engine, i, number, &diag);
         if (status == ESP_OK)
             continue;
-        esp_i_engine_blame(engine, step, g->tensor_name[engine->input_tensor[i]], &diag);
+        esp_i_engine_blame(engine, step, "input", g->tensor_name[engine->input_tensor[i]], &diag);
         esp_i_engine_fail(engine, status, &diag);
         return false;
     }
@@ -74,7 +74,7 @@ static bool carry_out(esp_i_engine_t *engine, const esp_i_instr_t *in, int64_t s
     esp_diag_t diag = {0};
     if (kernels->type->run(kernels, engine->kernel[in->call], moment, &diag) == ESP_OK)
         return true;
-    esp_i_engine_blame(engine, step, engine->program->call[in->call].name, &diag);
+    esp_i_engine_blame(engine, step, "op", engine->program->call[in->call].name, &diag);
     esp_i_engine_fail(engine, ESP_ERR_IO, &diag);
     return false;
 }

@@ -243,10 +243,10 @@ static void blame_move(esp_i_engine_t *engine, const esp_i_movement_t *guilty, e
         return;
     diag->status = ESP_ERR_IO;
     if (guilty)
-        esp_i_engine_blame(engine, guilty->step,
+        esp_i_engine_blame(engine, guilty->step, "movement for op",
                            esp_i_task_name(p->deployment, p->instr[guilty->instr].task), diag);
     else
-        esp_i_engine_blame(engine, atomic_load(&engine->finished), "communication", diag);
+        esp_i_engine_blame(engine, atomic_load(&engine->finished), "movements", "under way", diag);
 }
 
 /* One round: looks, starts, polls. */

@@ -8,11 +8,6 @@ esp_exec_opts_t esp_exec_opts_default(void)
     return (esp_exec_opts_t){.struct_size = sizeof(esp_exec_opts_t)};
 }
 
-int esp_exec_mpi_started(void)
-{
-    return esp_i_comm_mpi_started();
-}
-
 /* ---- creation ---------------------------------------------------------------------------- */
 
 static esp_status_t check_opts(const esp_exec_opts_t *opts, esp_diag_t *diag)
@@ -201,6 +196,11 @@ void esp_exec_destroy(esp_exec_t *exec)
 }
 
 /* ---- facts ------------------------------------------------------------------------------- */
+
+int esp_exec_broken(const esp_exec_t *exec)
+{
+    return exec->broken;
+}
 
 int32_t esp_exec_rank(const esp_exec_t *exec)
 {
