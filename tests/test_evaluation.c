@@ -1,11 +1,11 @@
 /* esp_evaluation_graph: what the loss and the counts are, and what it leaves out of the model. */
+#include "deployments.h"
 #include "interp.h"
-#include "models.h"
-#include "support.h"
 
-#include "espalier/graph.h"
+#include "espalier/onnx.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { BATCH = 6, CLASSES = 5 };
@@ -161,6 +161,44 @@ static void test_batchnorm(void **state)
     esp_graph_destroy(model);
 }
 
+/* Every bundled model can be evaluated; split by samples, no activation travels. */
+static void test_models(void **state)
+{
+    static const char *const names[] = {"resnet50",           "bert_large", "gpt2_small",
+                                        "inception_v3",       "lstm_lm",    "transformer",
+                                        "transformer_2layer", "vgg19",      "vit_b16"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char file[64], path[TEST_PATH_MAX];
+        esp_graph_t *imported, *model;
+        esp_onnx_opts_t opts = esp_onnx_opts_default();
+        const esp_deployment_t *deployment;
+        esp_diag_t diag = {0};
+        bench_t bench;
+        plan_of_t plan;
+        int64_t bytes;
+        opts.batch = 16;
+        (void)snprintf(file, sizeof file, "models/%s.onnx", names[i]);
+        test_assert_ok(esp_onnx_load(test_source_path(file, path), &opts, NULL, &imported, &diag),
+                       &diag);
+        test_assert_ok(esp_graph_canonicalise(imported, NULL, &model, &diag), &diag);
+        bench_init(&bench, evaluation(model, NULL), bench_cluster("cpu4"));
+        for (esp_op_id_t op = 0; op < bench.graph->n_ops; op++)
+            assert_true(bench.graph->op_kind[op] != ESP_KIND_DROPOUT &&
+                        bench.graph->op_kind[op] != ESP_KIND_BN_STATS);
+        plan_data_parallel(&plan, &bench, ESP_MODE_WHOLE, 1);
+        test_assert_ok(esp_lower(bench.lowerer, &plan.strategy, &deployment, &diag), &diag);
+        test_assert_ok(esp_deployment_pack(bench.lowerer, &diag), &diag);
+        test_assert_ok(esp_deployment_check(deployment, &diag), &diag);
+        if (esp_deployment_activation_moves(deployment, &bytes) != 0)
+            fail_msg("%s moves %lld bytes of activations", names[i], (long long)bytes);
+        plan_fini(&plan);
+        bench_fini(&bench);
+        esp_graph_destroy(model);
+        esp_graph_destroy(imported);
+    }
+}
+
 static esp_status_t attempt(const esp_allocator_t *alloc, void *context)
 {
     esp_graph_t *graph;
@@ -219,7 +257,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts),    cmocka_unit_test(test_ties),
         cmocka_unit_test(test_batchnorm), cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_no_decay),
+        cmocka_unit_test(test_no_decay),  cmocka_unit_test(test_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -534,7 +534,7 @@ static void test_bad_options(void **state)
     run_start(&run, 0, 0.05, 1, ESP_MODE_BATCH);
     esp_train_opts_t opts = opts_of(&record, -1);
     test_assert_fails(esp_train(&run.job, &opts, &result, &diag), &diag, ESP_ERR_ARGUMENT,
-                      "negative");
+                      "out of range");
     opts.struct_size = 0;
     test_assert_fails(esp_train(&run.job, &opts, &result, &diag), &diag, ESP_ERR_ARGUMENT,
                       "version");
