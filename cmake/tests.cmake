@@ -65,6 +65,8 @@ foreach(esp_source ${esp_test_scripts})
   esp_add_test(${esp_name} sh ${esp_source})
   set_tests_properties(${esp_name} PROPERTIES SKIP_RETURN_CODE 77)
 endforeach()
+# `make check-full` makes more of these.
+set_tests_properties(test_exec_emulated test_exec_kill PROPERTIES TIMEOUT 1200)
 
 # Every examples/*.c is a program on the public interface, built and run.
 file(GLOB esp_examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.c)
