@@ -51,6 +51,7 @@ esp_i_matrix_t esp_i_att_matrix(const esp_i_att_head_t *head, int32_t operand, i
     const esp_i_att_t *att = &head->state->att;
     const int64_t step = att->stride[axis][layout], along = att->stride[other][layout];
     const float *data = esp_i_cpu_data(head->kernel, operand);
+    esp_assert(data); /* no optional operand */
     data += head->at[layout] + row * step + first * along;
     if (along == 1 && (step >= columns || rows == 1))
         return (esp_i_matrix_t){data, esp_i_max_i64(step, columns)};

@@ -62,7 +62,8 @@ static void tile(const esp_i_tiles_t *tiles, const part_t *rows, const part_t *c
     part_t sums;
     float beta = 0;
     bool more = esp_i_walk_begin(&walk);
-    while (more) {
+    esp_assert(more); /* an empty sum is no product */
+    do {
         more = next_part(&walk, SUMS, A, B, &sums);
         const bool flip_a = rows->dense[0] && !sums.dense[0];
         const bool flip_b = sums.dense[1] && !columns->dense[0];
@@ -75,7 +76,7 @@ static void tile(const esp_i_tiles_t *tiles, const part_t *rows, const part_t *c
         esp_i_cpu_gemm(flip_a, flip_b, rows->n, columns->n, sums.n, 1, left, inner->n, right,
                        flip_b ? sums.n : columns->n, beta, product, columns->n);
         beta = 1;
-    }
+    } while (more);
     scatter(rows, columns, product, y);
 }
 
