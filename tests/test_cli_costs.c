@@ -138,12 +138,94 @@ static void baselines_as_they_are(void **state)
     test_dir_remove(&f.dir);
 }
 
+/* profile, plan, run, compare: what one writes the next reads. */
+static void from_profile_to_comparison(void **state)
+{
+    (void)state;
+    files_t f;
+    cli_result_t r;
+    char trace[TEST_PATH_MAX];
+    files_make(&f);
+    test_dir_file(&f.dir, "trace.json", trace);
+    assert_int_equal(remove(f.costs), 0);
+    const char *profile = "profile examples/digits/digits.onnx --batch %d -c %s -q --seconds 0 "
+                          "--runs 1 --shares 2 -o %s";
+    cli_run(&r, profile, 32, f.cluster, f.costs);
+    cli_expect(&r, 0);
+    cli_result_free(&r);
+    char *first = test_read_file(f.costs, NULL);
+    cli_run(&r, profile, 8, f.cluster, f.costs); /* joins what is there */
+    cli_expect(&r, 0);
+    cli_result_free(&r);
+    char *second = test_read_file(f.costs, NULL);
+    assert_true(strlen(second) > strlen(first));
+    free(first);
+    free(second);
+    cli_run(&r, "inspect examples/digits/digits.onnx --batch 64 --costs %s --json", f.costs);
+    cli_expect(&r, 0);
+    assert_null(strstr(r.out, "\"measured_ops\": 0"));
+    cli_result_free(&r);
+    cli_run(&r,
+            "plan examples/digits/digits.onnx --batch 32 -c %s --costs %s --strategy dp-ps --json "
+            "-o %s",
+            f.cluster, f.costs, f.plan);
+    cli_expect(&r, 0);
+    assert_true(number(&r, "measured_tasks") == number(&r, "compute_tasks"));
+    cli_result_free(&r);
+    cli_run(&r, "run %s --steps 23 --trace %s -q", f.plan, trace);
+    cli_expect(&r, 0);
+    cli_result_free(&r);
+    cli_run(&r, "compare --measured %s %s --json", trace, f.plan);
+    cli_expect(&r, 0);
+    assert_true(number(&r, "recorded_steps") == 3 && number(&r, "steps") == 4 + 4 + 2);
+    assert_true(number(&r, "measured_step_s") > 0 && number(&r, "replay_s") > 0);
+    cli_result_free(&r);
+    cli_run(&r, "compare --measured %s %s", trace, f.plan);
+    cli_expect(&r, 0);
+    cli_expect_narrow(&r);
+    assert_non_null(strstr(r.out, "replay: "));
+    cli_result_free(&r);
+    test_write_file(trace, "{}", 2);
+    cli_run(&r, "compare --measured %s %s", trace, f.plan);
+    cli_expect_error(&r, 1, "no measured trace");
+    cli_result_free(&r);
+    test_dir_remove(&f.dir);
+}
+
+static void wrong_profiles(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments, *message;
+        int status;
+    } cases[] = {
+        {"profile", "needs a MODEL", 2},
+        {"profile --links", "needs a cluster", 2},
+        {"profile examples/digits/digits.onnx --type x -c clusters/lab.yaml", "exclude", 2},
+        {"profile examples/digits/digits.onnx --shares 0", "--shares", 2},
+        {"profile examples/digits/digits.onnx -o /nowhere/costs.json", "/nowhere", 1},
+        {"profile /nowhere.onnx", "/nowhere.onnx", 1},
+        {"profile examples/digits/digits.onnx -c /nowhere.yaml", "/nowhere.yaml", 1},
+        {"profile examples/digits/digits.onnx --seconds 0 --runs 1 --shares 1 -q -o "
+         "clusters/lab.yaml",
+         "lab.yaml", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_result_t r;
+        cli_run(&r, "%s", cases[i].arguments);
+        cli_expect_error(&r, cases[i].status, cases[i].message);
+        cli_result_free(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_remember_their_costs),
         cmocka_unit_test(wrong_costs),
         cmocka_unit_test(baselines_as_they_are),
+        cmocka_unit_test(from_profile_to_comparison),
+        cmocka_unit_test(wrong_profiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
