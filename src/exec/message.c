@@ -10,7 +10,7 @@ enum {
     TAG_BROADCAST,
     YIELDS = 64,
     SLEEP_NS = 5000,
-    LONGEST_SLEEP_NS = 100000
+    LONGEST_SLEEP_NS = 500000
 };
 
 int64_t esp_i_comm_pause_ns(int32_t *idle)
