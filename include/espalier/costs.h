@@ -6,10 +6,9 @@
  * what it does not know stays as it was.
  *
  *     if (esp_costs_read("costs.json", NULL, &costs, &diag) == ESP_OK &&
- *         esp_costs_cluster(costs, declared, NULL, &cluster, &diag) == ESP_OK &&
- *         esp_cost_create_measured(graph, cluster, ESP_PRECISION_FP32, costs, NULL, &cost, &diag)
- * == ESP_OK)
- *         ... esp_cost_measured(cost, op, type) ? ...
+ *         esp_costs_cluster(costs, declared, NULL, &cluster, &diag) == ESP_OK)
+ *         status = esp_cost_create_measured(graph, cluster, ESP_PRECISION_FP32, costs, NULL,
+ *                                           &cost, &diag);
  *
  * The structs are transparent: fill them by hand and write them, or read them from a file. Errors:
  * every function with a status writes its outputs on success only, and fills `diag` (which may be
