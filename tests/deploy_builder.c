@@ -98,7 +98,7 @@ struct deploy {
     ints_t buffer_class, buffer_root, buffer_role, task_class, task_comm;
     longs_t buffer_bytes, task_ns, comm_bytes;
     ESP_VEC(bool) buffer_resident;
-    ESP_VEC(double) workspace;
+    ESP_VEC(double) workspace, workspace_whole;
     ESP_VEC(esp_pattern_t *) pattern;
     ints_t comm_collective, comm_class_offset, comm_class;
     pairs_t read, write, edge, cross; /* (task, buffer); (before, after) */
@@ -137,6 +137,7 @@ void deploy_free(deploy_t *deploy)
     esp_vec_free(&esp_i_malloc, &deploy->task_comm);
     esp_vec_free(&esp_i_malloc, &deploy->task_ns);
     esp_vec_free(&esp_i_malloc, &deploy->workspace);
+    esp_vec_free(&esp_i_malloc, &deploy->workspace_whole);
     esp_vec_free(&esp_i_malloc, &deploy->comm_bytes);
     esp_vec_free(&esp_i_malloc, &deploy->pattern);
     esp_vec_free(&esp_i_malloc, &deploy->comm_collective);
@@ -176,6 +177,7 @@ static int32_t add_task(deploy_t *deploy, int32_t owner, int32_t comm, int64_t n
     PUSH(&deploy->task_comm, comm);
     PUSH(&deploy->task_ns, ns);
     PUSH(&deploy->workspace, 0);
+    PUSH(&deploy->workspace_whole, 0);
     return deploy->task_class.count - 1;
 }
 
@@ -245,9 +247,10 @@ void deploy_set_ns(deploy_t *deploy, int32_t task, int64_t ns)
     deploy->task_ns.data[task] = ns;
 }
 
-void deploy_set_workspace(deploy_t *deploy, int32_t task, double bytes)
+void deploy_set_workspace(deploy_t *deploy, int32_t task, double bytes, double whole)
 {
     deploy->workspace.data[task] = bytes;
+    deploy->workspace_whole.data[task] = whole;
 }
 
 void deploy_read(deploy_t *deploy, int32_t task, int32_t buffer)
@@ -339,6 +342,7 @@ static void finish_tasks(deploy_t *deploy)
     d->task_ns = deploy->task_ns.data;
     d->micro_batches = 1;
     deploy->cost.op_workspace_bytes = deploy->workspace.data;
+    deploy->cost.op_workspace_whole_bytes = deploy->workspace_whole.data;
     make_csr(deploy, n, &deploy->read, &d->read_offset, &d->read_buffer);
     make_csr(deploy, n, &deploy->write, &d->write_offset, &d->write_buffer);
 }
@@ -505,7 +509,7 @@ deploy_t *deploy_random(esp_i_rng_t *rng, const esp_cluster_t *cluster, int32_t 
             (void)deploy_compute(deploy, below(rng, deploy->d.n_classes),
                                  below(rng, 8) ? below(rng, 1000000) : 0);
         if (deploy->task_comm.data[t] < 0 && below(rng, 3) == 0)
-            deploy_set_workspace(deploy, t, below(rng, 500));
+            deploy_set_workspace(deploy, t, below(rng, 500), below(rng, 300));
         for (int32_t i = below(rng, 3), b; i > 0; --i)
             if ((b = random_known(rng, deploy, t)) != ESP_NONE)
                 deploy_read(deploy, t, b);

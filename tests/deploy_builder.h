@@ -50,7 +50,7 @@ int32_t deploy_comm(deploy_t *deploy, const esp_pattern_t *pattern, int64_t byte
 int32_t deploy_transfer(deploy_t *deploy, int32_t from, int32_t to, int64_t bytes);
 void deploy_set_ns(deploy_t *deploy, int32_t task, int64_t ns);
 /* Scratch memory of a compute task while it runs. */
-void deploy_set_workspace(deploy_t *deploy, int32_t task, double bytes);
+void deploy_set_workspace(deploy_t *deploy, int32_t task, double bytes, double whole);
 
 void deploy_read(deploy_t *deploy, int32_t task, int32_t buffer);
 void deploy_write(deploy_t *deploy, int32_t task, int32_t buffer);

@@ -87,7 +87,8 @@ static int64_t planned_scratch(const esp_graph_t *graph)
     test_assert_ok(esp_cluster_load(ESP_SOURCE_DIR "/clusters/cpu4.yaml", NULL, &cluster, &diag),
                    &diag);
     test_assert_ok(esp_cost_create(graph, cluster, ESP_PRECISION_FP32, NULL, &cost, &diag), &diag);
-    const int64_t bytes = (int64_t)ceil(cost->op_workspace_bytes[0]);
+    const int64_t bytes =
+        (int64_t)ceil(cost->op_workspace_bytes[0] + cost->op_workspace_whole_bytes[0]);
     esp_cost_destroy(cost);
     esp_cluster_destroy(cluster);
     return bytes;

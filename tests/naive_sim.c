@@ -121,7 +121,7 @@ static int64_t workspace(const esp_deployment_t *d, int32_t task)
         }
         bytes *= own / units;
     }
-    return (int64_t)ceil(bytes - 1e-6);
+    return (int64_t)ceil(bytes + d->cost->op_workspace_whole_bytes[d->task_op[task]] - 1e-6);
 }
 
 static void note_memory(naive_t *s)

@@ -134,6 +134,8 @@ static void narrow_groups_are_memory_bound(void **state)
     assert_true(bed.cost->op_workspace_bytes[bed.graph->tensor_producer[y]] == 64 << 20);
     assert_ns(time_of(&bed, z, 1, 0), 2.0 * 64 * 56 * 56 * 256 * 256 * 9 / (4e13 * 0.40) * 1e9);
     assert_true(bed.cost->op_workspace_bytes[bed.graph->tensor_producer[z]] == 64 << 20);
+    assert_true(bed.cost->op_workspace_whole_bytes[bed.graph->tensor_producer[y]] ==
+                2 * 256 * 9 + 4096);
     bed_free(&bed);
 }
 

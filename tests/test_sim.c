@@ -289,7 +289,7 @@ static void memory_by_hand(void **state)
     int32_t b = deploy_compute(bed.deploy, 0, 10); /* reads an alias; scratch memory */
     deploy_read(bed.deploy, b, view);
     deploy_write(bed.deploy, b, g);
-    deploy_set_workspace(bed.deploy, b, 500.5);
+    deploy_set_workspace(bed.deploy, b, 300.5, 200);
     int32_t m = deploy_transfer(bed.deploy, 0, 1, 100);
     deploy_read(bed.deploy, m, x);
     deploy_write(bed.deploy, m, there);

@@ -41,8 +41,8 @@ typedef struct esp_cost {
     const double *op_flops;
     const double *op_split_bytes; /* operands that carry op_batch */
     const double *op_whole_bytes; /* the others; all of them if op_batch is NONE */
-    /* scratch memory while the whole op runs; scales with w / b */
-    const double *op_workspace_bytes;
+    /* scratch memory while a part of the op runs: workspace * w / b + workspace_whole */
+    const double *op_workspace_bytes, *op_workspace_whole_bytes;
     const double *tensor_bytes; /* stored size under the precision */
     /* beside it: working copy of a parameter in two bytes; else 0 */
     const double *tensor_working_bytes;

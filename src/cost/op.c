@@ -25,7 +25,10 @@
 #define WINOGRAD_FACTOR       0.5
 #define WINOGRAD_CHANNELS_MIN 64
 
+/* A convolution converts its operands to other layouts; strided ones also pick what they need. */
 #define CONV_WORKSPACE_MAX_BYTES ((double)(64 << 20))
+#define CONV_WORKSPACE_FACTOR    1.25 /* of operands that are split */
+#define CONV_WORKSPACE_ROUNDING  4096
 
 /* Share of the peak that kernels of a family reach on large operands. */
 typedef struct efficiency {
@@ -204,8 +207,14 @@ static bool suits_winograd(const esp_graph_t *graph, esp_op_id_t op)
     return fits;
 }
 
+static void price_workspace(double split, double whole, double *workspace, double *workspace_whole)
+{
+    *workspace = fmin(CONV_WORKSPACE_MAX_BYTES, CONV_WORKSPACE_FACTOR * split);
+    *workspace_whole = fmin(CONV_WORKSPACE_MAX_BYTES, whole + CONV_WORKSPACE_ROUNDING);
+}
+
 static void price_ops(esp_i_model_t *cost, double *flops, double *split, double *whole,
-                      double *workspace)
+                      double *workspace, double *workspace_whole)
 {
     const esp_graph_t *graph = cost->pub.graph;
     for (esp_op_id_t op = 0; op < graph->n_ops; ++op) {
@@ -216,7 +225,7 @@ static void price_ops(esp_i_model_t *cost, double *flops, double *split, double 
         flops[op] = graph->op_flops[op];
         price_bytes(cost, op, &split[op], &whole[op]);
         if (is_conv((esp_op_kind_t)graph->op_kind[op]))
-            workspace[op] = fmin(CONV_WORKSPACE_MAX_BYTES, split[op] + whole[op]);
+            price_workspace(split[op], whole[op], &workspace[op], &workspace_whole[op]);
     }
 }
 
@@ -260,7 +269,7 @@ static bool build(esp_i_model_t *cost)
     esp_i_arena_t *arena = &cost->arena;
     int64_t ops = cost->pub.graph->n_ops, tensors = cost->pub.graph->n_tensors;
     int64_t types = (int64_t)cost->pub.cluster->n_types * ESP_FAMILY_COUNT;
-    double *per_op = esp_i_arena_alloc(arena, 4 * ops + 1, sizeof *per_op);
+    double *per_op = esp_i_arena_alloc(arena, 5 * ops + 1, sizeof *per_op);
     double *per_tensor = esp_i_arena_alloc(arena, 2 * tensors + 1, sizeof *per_tensor);
     double *per_type = esp_i_arena_alloc(arena, 3 * types + 1, sizeof *per_type);
     cost->family = esp_i_arena_alloc(arena, ops + 1, sizeof *cost->family);
@@ -272,11 +281,12 @@ static bool build(esp_i_model_t *cost)
     price_tensors(cost, per_tensor, per_tensor + tensors);
     cost->pub.tensor_bytes = per_tensor;
     cost->pub.tensor_working_bytes = per_tensor + tensors;
-    price_ops(cost, per_op, per_op + ops, per_op + 2 * ops, per_op + 3 * ops);
+    price_ops(cost, per_op, per_op + ops, per_op + 2 * ops, per_op + 3 * ops, per_op + 4 * ops);
     cost->pub.op_flops = per_op;
     cost->pub.op_split_bytes = per_op + ops;
     cost->pub.op_whole_bytes = per_op + 2 * ops;
     cost->pub.op_workspace_bytes = per_op + 3 * ops;
+    cost->pub.op_workspace_whole_bytes = per_op + 4 * ops;
     price_types(cost, per_type, per_type + types, per_type + 2 * types);
     cost->pub.ns_per_flop = per_type;
     cost->pub.ns_per_byte = per_type + types;

@@ -288,8 +288,9 @@ int64_t esp_deployment_scratch_bytes(const esp_deployment_t *d, int32_t task)
         return (int64_t)ceil(d->comm_pattern[comm]->staging * (double)d->comm_bytes[comm]);
     if (d->task_kind[task] != ESP_TASK_COMPUTE)
         return 0;
-    double whole = d->cost->op_workspace_bytes[d->task_op[task]];
-    return whole > 0 ? (int64_t)ceil(whole * task_part(d, task)) : 0;
+    const double split = d->cost->op_workspace_bytes[d->task_op[task]];
+    const double whole = d->cost->op_workspace_whole_bytes[d->task_op[task]];
+    return split + whole > 0 ? (int64_t)ceil(split * task_part(d, task) + whole) : 0;
 }
 
 /* ---- one class ----------------------------------------------------------------------------- */
