@@ -524,6 +524,34 @@ static void test_onnx_weights(void **state)
     test_dir_remove(&dir);
 }
 
+/* A ninth device, which only updates, has no sample of eight to evaluate. */
+static void test_too_few_samples(void **state)
+{
+    run_t run;
+    esp_graph_t *graph;
+    esp_evaluator_t *evaluator;
+    esp_diag_t diag = {0};
+    (void)state;
+    run_start(&run, 0, 0.05, 8, ESP_MODE_WHOLE);
+    plan_of_t *plan = &run.plan;
+    plan->device[1][0] = 8;
+    plan->weight[1][0] = 1;
+    plan->mesh[1] = (esp_mesh_spec_t){1, plan->device[1], plan->weight[1]};
+    plan->strategy.n_meshes = 2;
+    for (esp_op_id_t op = 0; op < run.bench.graph->n_ops; op++)
+        plan->op_mesh[op] = run.bench.graph->op_phase[op] == ESP_PHASE_UPDATE;
+    esp_exec_destroy(run.job.exec);
+    run.job.exec = NULL;
+    test_assert_ok(esp_lower(run.bench.lowerer, &plan->strategy, &run.deployment, &diag), &diag);
+    test_assert_ok(esp_deployment_pack(run.bench.lowerer, &diag), &diag);
+    test_assert_ok(esp_evaluation_graph(run.model, &run.training, NULL, &graph, &diag), &diag);
+    test_assert_fails(
+        esp_evaluator_create(graph, run.deployment, &run.opts, NULL, &evaluator, &diag), &diag,
+        ESP_ERR_UNSUPPORTED, "a batch of 8 samples");
+    esp_graph_destroy(graph);
+    run_end(&run);
+}
+
 static void test_bad_options(void **state)
 {
     run_t run;
@@ -548,7 +576,7 @@ int main(void)
         cmocka_unit_test(test_learns),      cmocka_unit_test(test_foreign_checkpoints),
         cmocka_unit_test(test_bad_rows),    cmocka_unit_test(test_rate),
         cmocka_unit_test(test_weights),     cmocka_unit_test(test_onnx_weights),
-        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_bad_options), cmocka_unit_test(test_too_few_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,6 +69,20 @@ static esp_status_t lower(esp_evaluator_t *e, const esp_deployment_t *training,
     return status;
 }
 
+/* A device that has no sample would be no rank of this executor, and is one of the other. */
+static esp_status_t check_shares(const esp_deployment_t *training,
+                                 const esp_deployment_t *deployment, esp_diag_t *diag)
+{
+    for (int32_t d = 0; d < training->cluster->n_devices; d++)
+        if (training->device_class[d] != ESP_NONE && deployment->device_class[d] == ESP_NONE)
+            return esp_i_fail(diag, ESP_ERR_UNSUPPORTED,
+                              "a batch of %lld samples cannot be evaluated on every device of the "
+                              "plan: %s has none",
+                              (long long)deployment->graph->batch,
+                              training->cluster->vertex_name[d]);
+    return ESP_OK;
+}
+
 static esp_status_t create(esp_evaluator_t *e, const esp_deployment_t *training,
                            const esp_exec_opts_t *opts, esp_diag_t *diag)
 {
@@ -80,6 +94,7 @@ static esp_status_t create(esp_evaluator_t *e, const esp_deployment_t *training,
                             &e->cost, diag));
     ESP_TRY(esp_lowerer_create(e->cost, &e->alloc, &e->lowerer, diag));
     ESP_TRY(lower(e, training, &deployment, diag));
+    ESP_TRY(check_shares(training, deployment, diag));
     ESP_TRY(esp_deployment_pack(e->lowerer, diag));
     ESP_TRY(esp_deployment_check(deployment, diag));
     return esp_exec_create(deployment, &own, &e->alloc, &e->exec, diag);
