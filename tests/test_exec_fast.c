@@ -590,15 +590,50 @@ static void test_many_threads(void **state)
     }
 }
 
+/* Products that are too small for oneDNN, of whole numbers, each worker with other ones. */
+static void multiply(void *context, int32_t index, int32_t worker)
+{
+    enum { M = 5, N = 7, K = 9, ROUNDS = 20000 };
+    float a[M * K], b[K * N], y[M * N], product[M * N];
+    bool *fine = context;
+    (void)worker;
+    for (int32_t i = 0; i < M * K; i++)
+        a[i] = (float)((i * (index + 3)) % 7 - 3);
+    for (int32_t i = 0; i < K * N; i++)
+        b[i] = (float)((i * (index + 5)) % 5 - 2);
+    memset(product, 0, sizeof product);
+    for (int32_t i = 0; i < M * N; i++)
+        for (int32_t k = 0; k < K; k++)
+            product[i] += a[i / N * K + k] * b[k * N + i % N];
+    fine[index] = true;
+    for (int32_t round = 0; round < ROUNDS; round++) {
+        esp_i_cpu_gemm(false, false, M, N, K, 1, a, K, b, N, 0, y, N);
+        for (int32_t i = 0; i < M * N; i++)
+            fine[index] &= y[i] == product[i];
+    }
+}
+
+static void test_small_products(void **state)
+{
+    (void)state;
+    bool fine[16] = {false};
+    esp_i_pool_t *pool;
+    assert_int_equal(esp_i_pool_create(NULL, 8, &pool), ESP_OK);
+    esp_i_pool_run(pool, 16, multiply, fine);
+    esp_i_pool_destroy(pool);
+    for (int32_t i = 0; i < 16; i++)
+        assert_true(fine[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_examples),     cmocka_unit_test(test_random_contract),
-        cmocka_unit_test(test_tiles),        cmocka_unit_test(test_usual_convs),
-        cmocka_unit_test(test_random_convs), cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_attention),    cmocka_unit_test(test_hidden_keys),
-        cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_other_dtypes),
-        cmocka_unit_test(test_many_threads)};
+        cmocka_unit_test(test_small_products),  cmocka_unit_test(test_examples),
+        cmocka_unit_test(test_random_contract), cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_usual_convs),     cmocka_unit_test(test_random_convs),
+        cmocka_unit_test(test_pools),           cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_hidden_keys),     cmocka_unit_test(test_recurrent),
+        cmocka_unit_test(test_layouts),         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_other_dtypes),    cmocka_unit_test(test_many_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,10 +6,15 @@
 #include "exec/cpu/fast.h"
 
 #include <cblas.h>
+#include <pthread.h>
 #include <string.h>
 
 /* Multiplications from which on a product is not small. */
 #define SMALL 4096
+
+/* The serial OpenBLAS hands out its packing buffers without a lock: two threads would get the same
+ * one. */
+static pthread_mutex_t blas_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* y[rows] += alpha x(A) x where A is [rows, columns], or [columns, rows] if transposed. */
 static void product_vector(bool transpose, int64_t rows, int64_t columns, float alpha,
@@ -17,8 +22,10 @@ static void product_vector(bool transpose, int64_t rows, int64_t columns, float 
                            int64_t y_step)
 {
     int64_t m = transpose ? columns : rows, n = transpose ? rows : columns;
+    pthread_mutex_lock(&blas_mutex);
     cblas_sgemv(CblasRowMajor, transpose ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n, alpha,
                 a, (blasint)lda, x, (blasint)x_step, 1, y, (blasint)y_step);
+    pthread_mutex_unlock(&blas_mutex);
 }
 
 /* C = beta C; 0 clears, whatever is there. */
@@ -44,9 +51,11 @@ void esp_i_cpu_gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, in
         esp_i_cpu_dnnl_gemm(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))
         return;
     if (k > 0 && m > 1 && n > 1) {
+        pthread_mutex_lock(&blas_mutex);
         cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,
                     transpose_b ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n, (blasint)k,
                     alpha, a, (blasint)lda, b, (blasint)ldb, beta, c, (blasint)ldc);
+        pthread_mutex_unlock(&blas_mutex);
         return;
     }
     scale(m, n, beta, c, ldc);
