@@ -1,13 +1,14 @@
 # The front door. Everything is built by CMake; these are the things that one does.
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
+DDP_PYTHON ?= python3
 PREFIX ?= /usr/local
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := all
 
-.PHONY: all demo check check-build check-full bench results fuzz coverage tidy format install clean
+.PHONY: all demo check check-build check-full bench results measured fuzz coverage tidy format install clean
 
 all: ## build/espalier and build/libespalier.so
 	@tools/install_deps build
@@ -56,6 +57,10 @@ bench: ## every bench program, optimised; the figures also go to bench/results.j
 results: all ## docs/results.md: every shipped model on every shipped cluster (half an hour)
 	cmake --build --preset release -j $(JOBS) --target results_table
 	build/results_table --source . --out docs/results.md
+
+measured: all ## docs/results.md, the measured part: on an emulated cluster, as root (25 minutes)
+	tools/measure_table --espalier build/espalier --log build/measured.jsonl --work build/measured \
+	    --ddp $(DDP_PYTHON) --results docs/results.md
 
 fuzz: ## each fuzz target for FUZZ_SECONDS, from its corpus
 	@tools/install_deps full

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write the weightless ONNX files of models/.
+"""Write the weightless ONNX files of models/ and, with --measured, of bench/models/.
 
 Each network is built from its configuration with random weights (nothing is
 downloaded), exported in training form by PyTorch's TorchScript-based exporter,
@@ -17,7 +17,7 @@ and stripped of its weights:
 The files were made with Python 3.11 and these versions:
 
     pip install torch==2.5.1 torchvision==0.20.1 transformers==4.46.3 onnx==1.17.0
-    python tools/export_models.py --out models
+    python tools/export_models.py
 """
 
 import argparse
@@ -61,12 +61,12 @@ def image_net(name: str, size: int = 224, outputs=("logits",), **options) -> Exp
 class Seq2Seq(nn.Module):
     """nn.Transformer, sequence-first, with embeddings and output projection."""
 
-    def __init__(self, layers: int, length: int, vocab: int, width: int = 512):
+    def __init__(self, layers: int, length: int, vocab: int, width: int = 512, inner: int = 2048):
         super().__init__()
         self.scale = math.sqrt(width)
         self.src_embedding = nn.Embedding(vocab, width)
         self.tgt_embedding = nn.Embedding(vocab, width)
-        self.transformer = nn.Transformer(width, 8, layers, layers, 2048, dropout=0.1)
+        self.transformer = nn.Transformer(width, 8, layers, layers, inner, dropout=0.1)
         self.projection = nn.Linear(width, vocab)
         # No buffer: a plain tensor becomes a Constant node, not an initializer.
         self.mask = nn.Transformer.generate_square_subsequent_mask(length)
@@ -78,9 +78,9 @@ class Seq2Seq(nn.Module):
         return self.projection(hidden)
 
 
-def transformer(layers: int = 6, length: int = 64) -> Export:
+def transformer(layers: int = 6, length: int = 64, vocab: int = 32000, **sizes: int) -> Export:
     inputs = {"src": tokens(length, BATCH), "tgt": tokens(length, BATCH)}
-    return Export(Seq2Seq(layers, length, vocab=32000), inputs, batch_axis=1)
+    return Export(Seq2Seq(layers, length, vocab, **sizes), inputs, batch_axis=1)
 
 
 class RecurrentLM(nn.Module):
@@ -101,8 +101,8 @@ class RecurrentLM(nn.Module):
         return self.decoder(hidden)
 
 
-def recurrent_lm(cell: type[nn.RNNBase]) -> Export:
-    model = RecurrentLM(cell, layers=2, width=650, vocab=10000)
+def recurrent_lm(cell: type[nn.RNNBase], width: int = 650, vocab: int = 10000) -> Export:
+    model = RecurrentLM(cell, 2, width, vocab)
     return Export(model, {"tokens": tokens(35, BATCH)}, batch_axis=1)
 
 
@@ -145,6 +145,56 @@ def llama_tiny() -> Export:
     return export
 
 
+def conv_norm(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> list[nn.Module]:
+    padding = size // 2
+    return [nn.Conv2d(inputs, outputs, size, stride, padding, bias=False), nn.BatchNorm2d(outputs)]
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut, as in He et al. 2015, section 4.2."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int):
+        super().__init__()
+        first = conv_norm(inputs, outputs, stride=stride)
+        self.body = nn.Sequential(*first, nn.ReLU(), *conv_norm(outputs, outputs))
+        same = inputs == outputs and stride == 1
+        self.shortcut = nn.Sequential(*([] if same else conv_norm(inputs, outputs, 1, stride)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.body(x) + self.shortcut(x))
+
+
+def small_image_net(body: list[nn.Module], features: int) -> Export:
+    """On 32x32 RGB images, ten classes."""
+    model = nn.Sequential(*body, nn.Flatten(), nn.Linear(features, 10))
+    return Export(model, {"images": torch.zeros(BATCH, 3, 32, 32)})
+
+
+def resnet_small(width: int = 32, blocks: int = 2) -> Export:
+    """Three stages, each of half the size and twice the channels of the one before."""
+    body = [*conv_norm(3, width), nn.ReLU()]
+    channels = width
+    for stage in range(3):
+        for block in range(blocks):
+            outputs = width << stage
+            body.append(BasicBlock(channels, outputs, 2 if stage > 0 and block == 0 else 1))
+            channels = outputs
+    return small_image_net([*body, nn.AdaptiveAvgPool2d(1)], channels)
+
+
+def vgg_small(dense: int = 2048) -> Export:
+    """The convolutions of VGG-11 at a quarter of their channels before a head that holds most weights."""
+    body, channels = [], 3
+    for outputs in (16, 0, 32, 0, 64, 64, 0, 128, 128, 0):
+        if outputs == 0:
+            body.append(nn.MaxPool2d(2))
+        else:
+            body += [nn.Conv2d(channels, outputs, 3, padding=1), nn.ReLU()]
+            channels = outputs
+    head = [nn.Flatten(), nn.Linear(4 * channels, dense), nn.ReLU(), nn.Linear(dense, dense)]
+    return small_image_net([*body, *head, nn.ReLU()], dense)
+
+
 AUX = ("logits", "aux")
 AUX2 = ("logits", "aux2", "aux1")
 SHIPPED: dict[str, Callable[[], Export]] = {
@@ -158,6 +208,16 @@ SHIPPED: dict[str, Callable[[], Export]] = {
     "bert_large": partial(bert, layers=24, hidden=1024),
     "gpt2_small": gpt2_small,
     "lstm_lm": partial(recurrent_lm, nn.LSTM),
+}
+
+# Small ones whose steps an emulated cluster of two cores runs in about a second: bench/models.
+MEASURED: dict[str, Callable[[], Export]] = {
+    "resnet_small": resnet_small,
+    "vgg_small": vgg_small,
+    "transformer_small": partial(
+        transformer, layers=2, length=32, vocab=2000, width=256, inner=1024
+    ),
+    "lstm_small": partial(recurrent_lm, nn.LSTM, width=256, vocab=2000),
 }
 
 # More networks to try an importer on; not shipped.
@@ -282,17 +342,21 @@ def write(name: str, build: Callable[[], Export], folder: pathlib.Path) -> None:
 
 
 def main() -> None:
-    networks = SHIPPED | EXTRA
+    networks = SHIPPED | MEASURED | EXTRA
     parser = argparse.ArgumentParser(description="Write weightless ONNX models.")
-    parser.add_argument("--out", type=pathlib.Path, default="models", help="folder")
+    parser.add_argument("--out", type=pathlib.Path, help="folder; default: models, bench/models")
     parser.add_argument("--only", choices=networks, help="write this network only")
-    parser.add_argument("--extra", action="store_true", help="networks not shipped")
+    sets = parser.add_mutually_exclusive_group()
+    sets.add_argument("--measured", action="store_true", help="the small networks of bench/models")
+    sets.add_argument("--extra", action="store_true", help="networks not shipped")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
-    args.out.mkdir(parents=True, exist_ok=True)
-    for name in [args.only] if args.only else EXTRA if args.extra else SHIPPED:
-        write(name, networks[name], args.out)
+    chosen = MEASURED if args.measured else EXTRA if args.extra else SHIPPED
+    out = args.out or pathlib.Path("bench/models" if args.measured else "models")
+    out.mkdir(parents=True, exist_ok=True)
+    for name in [args.only] if args.only else chosen:
+        write(name, networks[name], out)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
  *     results [--source DIR] [--out FILE] [--evaluations N] [--middle]
  *
  * --middle: the middle batch only. Progress goes to stderr. Exit status 1 if a plan is worse than a
- * feasible baseline or refused by the checker.
+ * feasible baseline or refused by the checker. What tools/measure_table wrote into FILE, from a
+ * line that starts with KEEP, stays.
  */
 #include "espalier/onnx.h"
 #include "espalier/search.h"
@@ -14,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define KEEP "<!-- What follows is written by tools/measure_table"
 
 typedef struct model {
     const char *name;
@@ -63,6 +66,7 @@ typedef struct row {
 
 typedef struct job {
     const char *source;
+    char *kept; /* the end of the document, or NULL */
     esp_search_opts_t opts;
     esp_diag_t diag;
 } job_t;
@@ -217,6 +221,30 @@ static void put_document(FILE *out, const row_t *rows, int n, const job_t *job,
             if (rows[i].cluster == &clusters[c])
                 put_row(out, &rows[i]);
     }
+    if (job->kept)
+        fprintf(out, "\n%s", job->kept);
+}
+
+/* The document from KEEP on; NULL if there is none. */
+static char *read_kept(const char *path)
+{
+    char *text = NULL, *kept = NULL;
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return NULL;
+    long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+    rewind(file);
+    if (size >= 0)
+        text = calloc((size_t)size + 1, 1);
+    if (text && fread(text, 1, (size_t)size, file) == (size_t)size)
+        kept = strstr(text, KEEP);
+    if (kept)
+        memmove(text, kept, strlen(kept) + 1);
+    fclose(file);
+    if (kept)
+        return text;
+    free(text);
+    return NULL;
 }
 
 static int write_document(const char *path, const row_t *rows, int n, const job_t *job)
@@ -286,7 +314,8 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (run_all(&job, rows, middle, out, &n))
-        return 1;
-    return write_document(out, rows, n, &job);
+    job.kept = read_kept(out);
+    int failed = run_all(&job, rows, middle, out, &n) || write_document(out, rows, n, &job);
+    free(job.kept);
+    return failed;
 }
