@@ -33,7 +33,7 @@ check-full: check ## and optimised, thread-sanitized, static analysis, short fuz
 	@tools/install_deps full
 	cmake --preset release -B build-check -DESP_TESTS=ON >/dev/null
 	cmake --build build-check -j $(JOBS)
-	ESP_EMULATED=full ESP_KILLS=50 ctest --test-dir build-check --output-on-failure -j $(JOBS)
+	ESP_FULL=1 ESP_EMULATED=full ESP_KILLS=50 ctest --test-dir build-check --output-on-failure -j $(JOBS)
 	cmake --preset thread >/dev/null
 	cmake --build --preset thread -j $(JOBS)
 	ctest --preset thread -j $(JOBS)

@@ -50,7 +50,7 @@ endforeach()
 
 include(cmake/onnx_oracle.cmake)
 
-# Every tests/mpi/*.c is a program that tests/test_exec_mpi.sh starts as a job of several ranks.
+# Every tests/mpi/*.c is a program that some tests/test_exec_mpi*.sh starts as a job of several ranks.
 file(GLOB esp_mpi_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/mpi/*.c)
 foreach(esp_source ${esp_mpi_sources})
   get_filename_component(esp_name ${esp_source} NAME_WE)
