@@ -283,8 +283,10 @@ void esp_i_engine_move(esp_i_engine_t *engine)
 {
     int32_t idle = 0;
     start_run(engine);
-    while (!atomic_load(&engine->failed)) {
-        const uint64_t seen = events_now(engine);
+    for (;;) {
+        const uint64_t seen = events_now(engine); /* first: a failure after it is an event */
+        if (atomic_load(&engine->failed))
+            break;
         bool progress = false;
         esp_i_movement_t *guilty = NULL;
         esp_diag_t diag = {0};
