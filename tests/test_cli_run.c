@@ -247,6 +247,8 @@ static const struct bad {
     {"run @/plan.json --checkpoint-every 3", 2, "--checkpoint-every needs a file"},
     {"run @/plan.json --min-rate 5", 2, "--min-rate 5 is above the rate of the plan, 0.01"},
     {"run @/plan.json --double", 1, "double"},
+    {"run @/plan.json --collectives mpi", 2, "no collectives of MPI: run under mpirun"},
+    {"run @/plan.json --collectives his", 2, "one of own, mpi"},
     {"run @/plan.json --map n/cpu7,n/cpu0", 2, "\"n/cpu7\" is no device"},
     {"run @/plan.json --map n/cpu0,n/cpu0", 2, "n/cpu0"},
     {"run @/plan.json --map n/cpu0", 2, ""},

@@ -267,6 +267,13 @@ static void test_refusals(void **state)
     test_assert_fails(esp_exec_create(four.d, &opts, NULL, &exec, &diag), &diag, ESP_ERR_ARGUMENT,
                       "no kernel backend is called abacus");
     opts = reference(3);
+    opts.collectives = ESP_COLLECTIVES_MPI;
+    test_assert_fails(esp_exec_create(four.d, &opts, NULL, &exec, &diag), &diag, ESP_ERR_ARGUMENT,
+                      "ranks in one process have no collectives of MPI");
+    opts.collectives = 7;
+    test_assert_fails(esp_exec_create(four.d, &opts, NULL, &exec, &diag), &diag, ESP_ERR_ARGUMENT,
+                      "no kind of collectives has number 7");
+    opts = reference(3);
     opts.struct_size--;
     test_assert_fails(esp_exec_create(four.d, &opts, NULL, &exec, &diag), &diag, ESP_ERR_ARGUMENT,
                       "another version");

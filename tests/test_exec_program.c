@@ -263,11 +263,11 @@ static void test_errors(void **state)
     esp_i_program_t *program = NULL;
     bench_init(&bench, deploy_graph(0, 8), cluster_uniform(2));
     const esp_deployment_t *d = data_parallel(&bench, false);
-    test_assert_fails(esp_i_program_create(d, 0, false, NULL, &program, &bench.diag), &bench.diag,
-                      ESP_ERR_ARGUMENT, "packed");
+    test_assert_fails(esp_i_program_create(d, 0, false, false, NULL, &program, &bench.diag),
+                      &bench.diag, ESP_ERR_ARGUMENT, "packed");
     d = data_parallel(&bench, true);
-    test_assert_fails(esp_i_program_create(d, 2, false, NULL, &program, &bench.diag), &bench.diag,
-                      ESP_ERR_ARGUMENT, "device");
+    test_assert_fails(esp_i_program_create(d, 2, false, false, NULL, &program, &bench.diag),
+                      &bench.diag, ESP_ERR_ARGUMENT, "device");
     assert_null(program);
     esp_i_program_destroy(program);
     bench_fini(&bench);
@@ -288,15 +288,14 @@ static void test_half(void **state)
         &diag);
     test_assert_ok(esp_lowerer_create(bench.cost, NULL, &bench.lowerer, &diag), &diag);
     const esp_deployment_t *d = data_parallel(&bench, true);
-    test_assert_fails(esp_i_program_create(d, 0, false, NULL, &program, &diag), &diag,
+    test_assert_fails(esp_i_program_create(d, 0, false, false, NULL, &program, &diag), &diag,
                       ESP_ERR_UNSUPPORTED, "two bytes");
     bench_fini(&bench);
 }
 
 /* Whichever allocation fails, nothing leaks. */
-static void test_no_memory(void **state)
+static void check_no_memory(bool library)
 {
-    (void)state;
     bench_t bench;
     test_memory_t memory;
     esp_i_program_t *program = NULL;
@@ -306,7 +305,7 @@ static void test_no_memory(void **state)
     esp_status_t status = ESP_ERR_NOMEM;
     for (int64_t kth = 1; status != ESP_OK; kth++) {
         test_memory_fail(&memory, kth, false);
-        status = esp_i_program_create(d, 1, false, &memory.alloc, &program, &bench.diag);
+        status = esp_i_program_create(d, 1, false, library, &memory.alloc, &program, &bench.diag);
         assert_true(status == ESP_OK || status == ESP_ERR_NOMEM);
         if (status != ESP_OK)
             test_memory_check(&memory);
@@ -314,6 +313,13 @@ static void test_no_memory(void **state)
     esp_i_program_destroy(program);
     test_memory_check(&memory);
     bench_fini(&bench);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    check_no_memory(false);
+    check_no_memory(true);
 }
 
 int main(void)

@@ -59,6 +59,14 @@ job --steps 4 --log parts.jsonl --checkpoint c.safetensors
 job --steps 6 --log parts.jsonl --resume c.safetensors --map n/cpu1,n/cpu0 -q
 [ $status -eq 0 ] || fail "a job does not resume: $output"
 cmp whole.jsonl parts.jsonl || fail "threads and processes differ"
+job --steps 6 --log mpi.jsonl --collectives mpi -q
+[ $status -eq 0 ] || fail "collectives of MPI fail: $output"
+python3 - <<'END' || fail "collectives of MPI give other losses"
+import json
+for own, other in zip(open("whole.jsonl"), open("mpi.jsonl"), strict=True):
+    a, b = json.loads(own)["loss"], json.loads(other)["loss"]
+    assert abs(a - b) <= 1e-5 * abs(a), (a, b)
+END
 [ -z "$(ls "$dir/b")" ] || fail "the second rank wrote: $(ls "$dir/b")"
 
 # Data has to be where each rank is; evaluation and weights come along.

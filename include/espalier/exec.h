@@ -25,6 +25,12 @@
 extern "C" {
 #endif
 
+/* Who carries out all-reduces, reduce-scatters and all-gathers. */
+typedef enum esp_collectives {
+    ESP_COLLECTIVES_OWN, /* messages, as the deployment priced them; sums in a fixed order */
+    ESP_COLLECTIVES_MPI  /* MPI, which chooses how; float tensors whose pieces lie in order */
+} esp_collectives_t;
+
 typedef struct esp_exec_opts {
     size_t struct_size;
     const char *backend; /* of kernels: "cpu" (default), "reference" */
@@ -37,6 +43,7 @@ typedef struct esp_exec_opts {
     uint64_t seed;           /* of initial values and of random ops */
     int32_t timeline;        /* 1: keep start and end of every task of the last step that ran */
     const char *status_path; /* NULL, or a file with one line per rank: its step, task and op */
+    int32_t collectives;     /* esp_collectives_t; MPI's only with `mpi` */
 } esp_exec_opts_t;
 ESP_PUBLIC esp_exec_opts_t esp_exec_opts_default(void);
 

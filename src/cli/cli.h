@@ -42,6 +42,7 @@ typedef struct cli_args {
     bool links_given, barrier_given;
     /* run */
     int64_t steps, epochs, evaluate_every, warmup, decay_every, checkpoint_every, schedule, backend;
+    int64_t collectives;
     double min_rate, decay_factor;
     char *data, *eval_data, *map; /* owned lists */
     const char *weights, *log, *checkpoint, *resume, *status_file;

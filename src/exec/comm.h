@@ -13,6 +13,7 @@
 #define ESP_EXEC_COMM_H
 
 #include "base/base.h"
+#include "espalier/deploy.h"
 
 typedef struct esp_i_piece {
     char *data;
@@ -22,11 +23,34 @@ typedef struct esp_i_piece {
 typedef struct esp_i_comm esp_i_comm_t; /* begins with its type */
 typedef struct esp_i_message esp_i_message_t;
 
+/*
+ * A collective of floats among some ranks, on one of them. Every member lists the same kind, dtype,
+ * members and counts.
+ */
+typedef struct esp_i_collective {
+    esp_comm_t kind;       /* ALLREDUCE, REDUCE_SCATTER, ALL_GATHER */
+    esp_dtype_t dtype;     /* F32, F64 */
+    int32_t n;             /* members, at least 2 */
+    const int32_t *member; /* their ranks, in the order of the pieces */
+    const int32_t *count;  /* elements of each one's piece; all-reduce: of the whole, one number */
+    /* all-reduce: addend and sum; reduce-scatter: addend, which stays; all-gather: the whole, with
+     * the own piece in place */
+    char *data;
+    char *own; /* reduce-scatter: where this rank's piece of the sum goes */
+} esp_i_collective_t;
+
 typedef struct esp_i_comm_type {
     const char *name;
     /* `tag` is in [0, 2^30). The pieces are copied. Errors: ESP_ERR_NOMEM, ESP_ERR_IO. */
     esp_status_t (*prepare)(esp_i_comm_t *self, bool send, int32_t peer, int32_t tag, int32_t n,
                             const esp_i_piece_t *piece, esp_i_message_t **out, esp_diag_t *diag);
+    /*
+     * Prepares a collective, which is then started, tested and released as a message is. NULL: the
+     * backend has none. Collective: blocks until all members have prepared theirs; any two ranks
+     * prepare and start those that they have in common in the same order. Arrays are copied.
+     */
+    esp_status_t (*collective)(esp_i_comm_t *self, const esp_i_collective_t *collective,
+                               esp_i_message_t **out, esp_diag_t *diag);
     esp_status_t (*start)(esp_i_comm_t *self, esp_i_message_t *message, esp_diag_t *diag);
     /*
      * Progress: of n messages that were started, sets done[i] where it has ended (or had before);

@@ -7,11 +7,28 @@
 
 enum { PART_BYTES = 1 << 30, TAGS = 1 << 30 };
 
+/* A collective as MPI wants it. */
+typedef struct collective {
+    esp_comm_t kind;
+    MPI_Comm members;
+    MPI_Datatype type;
+    char *data, *own;
+    int *count, *start; /* per member; all-reduce: one count */
+} collective_t;
+
 typedef struct message {
     int32_t n, active; /* parts, and those that are under way */
     bool reported;
-    MPI_Request *part;
+    MPI_Request *part;        /* persistent; of a collective: one, while it is under way */
+    collective_t *collective; /* NULL: a message */
 } message_t;
+
+/* Ranks that have collectives together, with their communicator. */
+typedef struct group {
+    int n;
+    int *member;
+    MPI_Comm comm;
+} group_t;
 
 typedef struct mpi {
     esp_i_comm_t base;
@@ -20,6 +37,7 @@ typedef struct mpi {
     bool owns_mpi; /* this object initialised MPI, and finalises it */
     bool failed;
     esp_diag_t why;
+    ESP_VEC(group_t) group;
     /* Scratch of `test`, one per part that was ever prepared at the same time. */
     int32_t n_parts, capacity;
     MPI_Request *request;
@@ -96,9 +114,14 @@ static int init_part(const mpi_t *mpi, bool send, int peer, int tag, int32_t blo
 
 static void message_free(mpi_t *mpi, message_t *message)
 {
-    for (int32_t i = 0; i < message->n; i++)
+    for (int32_t i = 0; i < message->n && !message->collective; i++)
         (void)MPI_Request_free(&message->part[i]);
     mpi->n_parts -= message->n;
+    if (message->collective) {
+        esp_i_free(&mpi->alloc, message->collective->count);
+        esp_i_free(&mpi->alloc, message->collective->start);
+        esp_i_free(&mpi->alloc, message->collective);
+    }
     esp_i_free(&mpi->alloc, message->part);
     esp_i_free(&mpi->alloc, message);
 }
@@ -168,6 +191,117 @@ static esp_status_t prepare(esp_i_comm_t *self, bool send, int32_t peer, int32_t
     return ESP_OK;
 }
 
+/* ---- collectives -------------------------------------------------------------------------- */
+
+static int group_open(const mpi_t *mpi, group_t *group)
+{
+    MPI_Group all, some;
+    int code = MPI_Comm_group(mpi->world, &all);
+    if (code != MPI_SUCCESS)
+        return code;
+    code = MPI_Group_incl(all, group->n, group->member, &some);
+    if (code == MPI_SUCCESS) {
+        code = MPI_Comm_create_group(mpi->world, some, 0, &group->comm);
+        (void)MPI_Group_free(&some);
+    }
+    (void)MPI_Group_free(&all);
+    return code == MPI_SUCCESS ? MPI_Comm_set_errhandler(group->comm, MPI_ERRORS_RETURN) : code;
+}
+
+/* The communicator of some ranks, which is made when they are first named. */
+static esp_status_t group_find(mpi_t *mpi, int32_t n, const int32_t *member, MPI_Comm *comm_out,
+                               esp_diag_t *diag)
+{
+    group_t group = {.n = n, .comm = MPI_COMM_NULL};
+    for (int32_t i = 0; i < mpi->group.count; i++) {
+        const group_t *old = &mpi->group.data[i];
+        int32_t same = 0;
+        while (old->n == n && same < n && old->member[same] == member[same])
+            same++;
+        *comm_out = old->comm;
+        if (same == n)
+            return ESP_OK;
+    }
+    group.member = esp_i_alloc_array(&mpi->alloc, n, sizeof *group.member);
+    if (!group.member || !esp_vec_push(&mpi->alloc, &mpi->group, group)) {
+        esp_i_free(&mpi->alloc, group.member);
+        return esp_i_nomem(diag);
+    }
+    for (int32_t k = 0; k < n; k++)
+        group.member[k] = member[k];
+    const int code = group_open(mpi, &mpi->group.data[mpi->group.count - 1]);
+    *comm_out = mpi->group.data[mpi->group.count - 1].comm;
+    return code == MPI_SUCCESS ? ESP_OK : mpi_fail(diag, "MPI_Comm_create_group", code);
+}
+
+static void groups_close(mpi_t *mpi)
+{
+    for (int32_t i = 0; i < mpi->group.count; i++) {
+        if (mpi->group.data[i].comm != MPI_COMM_NULL)
+            (void)MPI_Comm_free(&mpi->group.data[i].comm);
+        esp_i_free(&mpi->alloc, mpi->group.data[i].member);
+    }
+    esp_vec_free(&mpi->alloc, &mpi->group);
+}
+
+static bool collective_fill(const mpi_t *mpi, const esp_i_collective_t *what, collective_t *c)
+{
+    const int32_t n = what->kind == ESP_COMM_ALLREDUCE ? 1 : what->n;
+    c->kind = what->kind;
+    c->type = what->dtype == ESP_DTYPE_F64 ? MPI_DOUBLE : MPI_FLOAT;
+    c->data = what->data;
+    c->own = what->own;
+    c->count = esp_i_alloc_array(&mpi->alloc, n, sizeof *c->count);
+    c->start = esp_i_alloc_array(&mpi->alloc, n, sizeof *c->start);
+    for (int32_t k = 0, at = 0; c->count && c->start && k < n; at += what->count[k++]) {
+        c->count[k] = what->count[k];
+        c->start[k] = at;
+    }
+    return c->count && c->start;
+}
+
+static esp_status_t prepare_collective(esp_i_comm_t *self, const esp_i_collective_t *what,
+                                       esp_i_message_t **out, esp_diag_t *diag)
+{
+    mpi_t *mpi = (mpi_t *)self;
+    message_t *message = esp_i_alloc_array(&mpi->alloc, 1, sizeof *message);
+    if (!message)
+        return esp_i_nomem(diag);
+    message->part = esp_i_alloc_array(&mpi->alloc, 1, sizeof(MPI_Request));
+    message->collective = esp_i_alloc_array(&mpi->alloc, 1, sizeof *message->collective);
+    const bool fine = message->part && message->collective && reserve(mpi, 1) &&
+                      collective_fill(mpi, what, message->collective);
+    const esp_status_t status =
+        fine ? group_find(mpi, what->n, what->member, &message->collective->members, diag)
+             : esp_i_nomem(diag);
+    if (status != ESP_OK) {
+        message_free(mpi, message);
+        return status;
+    }
+    message->part[0] = MPI_REQUEST_NULL;
+    message->n = 1;
+    mpi->n_parts++;
+    *out = (esp_i_message_t *)message;
+    return ESP_OK;
+}
+
+static esp_status_t start_collective(const collective_t *c, MPI_Request *request, esp_diag_t *diag)
+{
+    int code;
+    if (c->kind == ESP_COMM_ALLREDUCE)
+        code = MPI_Iallreduce(MPI_IN_PLACE, c->data, c->count[0], c->type, MPI_SUM, c->members,
+                              request);
+    else if (c->kind == ESP_COMM_REDUCE_SCATTER)
+        code =
+            MPI_Ireduce_scatter(c->data, c->own, c->count, c->type, MPI_SUM, c->members, request);
+    else
+        code = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, c->data, c->count, c->start,
+                               c->type, c->members, request);
+    return code == MPI_SUCCESS ? ESP_OK : mpi_fail(diag, "a collective", code);
+}
+
+/* ---- progress ----------------------------------------------------------------------------- */
+
 static esp_status_t relay(const mpi_t *mpi, esp_diag_t *diag)
 {
     if (diag)
@@ -183,6 +317,8 @@ static esp_status_t start(esp_i_comm_t *self, esp_i_message_t *handle, esp_diag_
         return relay(mpi, diag);
     message->reported = false;
     message->active = message->n;
+    if (message->collective)
+        return start_collective(message->collective, message->part, diag);
     for (int32_t i = 0; i < message->n; i++) {
         const int code = MPI_Start(&message->part[i]);
         if (code != MPI_SUCCESS)
@@ -237,8 +373,12 @@ static esp_status_t test(esp_i_comm_t *self, int32_t n, esp_i_message_t *const *
         if (code != MPI_SUCCESS)
             return mpi_fail(diag, "MPI_Testsome", first_error(mpi, ended, code));
     }
-    for (int i = 0; ended != MPI_UNDEFINED && i < ended; i++)
-        ((message_t *)handle[mpi->source[mpi->index[i]].message])->active--;
+    for (int i = 0; ended != MPI_UNDEFINED && i < ended; i++) {
+        const int at = mpi->index[i];
+        message_t *message = (message_t *)handle[mpi->source[at].message];
+        message->part[mpi->source[at].part] = mpi->request[at]; /* a collective's is gone */
+        message->active--;
+    }
     for (int32_t i = 0; i < n; i++) {
         message_t *message = (message_t *)handle[i];
         done[i] = message->active == 0;
@@ -272,6 +412,7 @@ static void destroy(esp_i_comm_t *self)
     const esp_allocator_t alloc = mpi->alloc;
     if (mpi->failed)
         (void)MPI_Abort(mpi->world, EXIT_FAILURE);
+    groups_close(mpi);
     if (mpi->world != MPI_COMM_NULL)
         (void)MPI_Comm_free(&mpi->world);
     if (mpi->owns_mpi)
@@ -286,6 +427,7 @@ static void destroy(esp_i_comm_t *self)
 static const esp_i_comm_type_t mpi_type = {
     .name = "mpi",
     .prepare = prepare,
+    .collective = prepare_collective,
     .start = start,
     .test = test,
     .release = release,

@@ -235,6 +235,8 @@ static esp_status_t prepare_messages(esp_i_engine_t *engine, esp_diag_t *diag)
             const esp_i_stage_t *stage = &p->stage[s];
             for (int32_t t = stage->first_transfer;
                  t < stage->first_transfer + stage->n_transfers && status == ESP_OK; t++) {
+                if (p->transfer[t].mesh != ESP_NONE)
+                    continue; /* esp_i_engine_join */
                 piece.count = 0;
                 status = esp_vec_extend(&engine->alloc, &piece, p->transfer[t].n)
                              ? prepare_message(engine, t, in->comm, piece.data, diag)
@@ -243,6 +245,50 @@ static esp_status_t prepare_messages(esp_i_engine_t *engine, esp_diag_t *diag)
         }
     }
     esp_vec_free(&engine->alloc, &piece);
+    return status;
+}
+
+/* member, count: room for the devices of its mesh. */
+static esp_status_t prepare_collective(esp_i_engine_t *engine, int32_t transfer, int32_t *member,
+                                       int32_t *count, esp_diag_t *diag)
+{
+    const esp_i_program_t *p = engine->program;
+    const esp_deployment_t *d = p->deployment;
+    esp_i_comm_t *comm = engine->spec.comm;
+    const esp_i_transfer_t *t = &p->transfer[transfer];
+    const esp_i_extent_t *extent = &p->extent[t->first];
+    const int32_t first = d->mesh_offset[t->mesh], n = d->mesh_offset[t->mesh + 1] - first;
+    if (!comm->type->collective)
+        return esp_i_fail(diag, ESP_ERR_UNSUPPORTED, "ranks of kind %s have no collectives",
+                          comm->type->name);
+    for (int32_t k = 0; k < n; k++)
+        member[k] = engine->spec.rank_of[d->mesh_device[first + k]];
+    for (int32_t k = 0; k < n && k < t->n; k++)
+        count[k] = (int32_t)(extent[k].bytes / esp_dtype_bytes(t->dtype));
+    const esp_i_collective_t what = {
+        .kind = t->kind,
+        .dtype = t->dtype,
+        .n = n,
+        .member = member,
+        .count = count,
+        .data = esp_i_at(engine->spec.kernels, extent[0].place),
+        .own = esp_i_at(engine->spec.kernels, extent[t->n - 1].place),
+    };
+    return comm->type->collective(comm, &what, &engine->message[transfer], diag);
+}
+
+esp_status_t esp_i_engine_join(esp_i_engine_t *engine, esp_diag_t *diag)
+{
+    const esp_i_program_t *p = engine->program;
+    const int32_t n = p->deployment->cluster->n_devices;
+    esp_status_t status = ESP_OK;
+    int32_t *room = esp_i_alloc_array(&engine->alloc, 2 * (int64_t)n, sizeof *room);
+    if (!room)
+        return esp_i_nomem(diag);
+    for (int32_t t = 0, end = count_transfers(p); t < end && status == ESP_OK; t++)
+        if (p->transfer[t].mesh != ESP_NONE)
+            status = prepare_collective(engine, t, room, room + n, diag);
+    esp_i_free(&engine->alloc, room);
     return status;
 }
 

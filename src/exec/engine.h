@@ -111,6 +111,12 @@ typedef struct esp_i_engine {
  */
 esp_status_t esp_i_engine_create(const esp_i_engine_spec_t *spec, const esp_allocator_t *alloc,
                                  esp_i_engine_t **engine_out, esp_diag_t *diag);
+/*
+ * Prepares the collectives of the communication library, in the global order; called on all ranks,
+ * after all engines could be made. Errors: ESP_ERR_UNSUPPORTED (the backend has none),
+ * ESP_ERR_NOMEM, ESP_ERR_IO.
+ */
+esp_status_t esp_i_engine_join(esp_i_engine_t *engine, esp_diag_t *diag);
 /* Not before the runs of all ranks have returned. Kernels and comm are not its own. */
 void esp_i_engine_destroy(esp_i_engine_t *engine);
 

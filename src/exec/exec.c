@@ -16,6 +16,12 @@ static esp_status_t check_opts(const esp_exec_opts_t *opts, esp_diag_t *diag)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "options of another version of the library");
     if (opts->backend && !esp_i_kernels_find(opts->backend))
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "no kernel backend is called %s", opts->backend);
+    if (opts->collectives != ESP_COLLECTIVES_OWN && opts->collectives != ESP_COLLECTIVES_MPI)
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT, "no kind of collectives has number %d",
+                          opts->collectives);
+    if (opts->collectives == ESP_COLLECTIVES_MPI && !opts->mpi)
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT,
+                          "ranks in one process have no collectives of MPI: run under mpirun");
     return ESP_OK;
 }
 
@@ -94,8 +100,8 @@ static esp_status_t create_engine(esp_exec_t *exec, int32_t r, esp_diag_t *diag)
 {
     esp_i_rank_t *rank = esp_i_rank_here(exec, r);
     const int32_t device = exec->device[r];
-    ESP_TRY(esp_i_program_create(exec->deployment, device, exec->wide, &exec->alloc, &rank->program,
-                                 diag));
+    ESP_TRY(esp_i_program_create(exec->deployment, device, exec->wide, exec->library, &exec->alloc,
+                                 &rank->program, diag));
     ESP_TRY(exec->backend->create(&exec->alloc, exec->wide, &rank->kernels, diag));
     if (exec->status)
         esp_i_status_idle(exec->status, r, esp_i_device_name(exec->deployment, device));
@@ -138,7 +144,9 @@ static esp_status_t create(esp_exec_t *exec, const esp_exec_opts_t *opts, esp_di
         status = set_up(exec, opts, &mine);
     if (diag && status != ESP_OK)
         *diag = mine;
-    return esp_i_exec_agree(exec, opts, status, diag);
+    ESP_TRY(esp_i_exec_agree(exec, opts, status, diag));
+    mine = (esp_diag_t){0};
+    return esp_i_exec_settle(exec, esp_i_engine_join(exec->rank[0].engine, &mine), &mine, diag);
 }
 
 esp_status_t esp_exec_create(const esp_deployment_t *deployment, const esp_exec_opts_t *opts,
@@ -157,6 +165,7 @@ esp_status_t esp_exec_create(const esp_deployment_t *deployment, const esp_exec_
     exec->wide = opts->wide != 0;
     exec->mpi = opts->mpi != 0;
     exec->timeline = opts->timeline != 0;
+    exec->library = opts->collectives == ESP_COLLECTIVES_MPI;
     exec->seed = opts->seed;
     const esp_status_t status = create(exec, opts, diag);
     if (status != ESP_OK) {

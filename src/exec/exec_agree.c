@@ -62,8 +62,9 @@ static bool fingerprint(const esp_exec_t *exec, const esp_exec_opts_t *opts, cha
 {
     esp_i_text_t text;
     esp_i_text_init(&text, &exec->alloc);
-    esp_i_text_addf(&text, "%s %d %d %llu %d %d\n", exec->backend->name, exec->wide, exec->timeline,
-                    (unsigned long long)exec->seed, exec->n_ranks, exec->deployment->micro_batches);
+    esp_i_text_addf(&text, "%s %d %d %d %llu %d %d\n", exec->backend->name, exec->wide,
+                    exec->timeline, exec->library, (unsigned long long)exec->seed, exec->n_ranks,
+                    exec->deployment->micro_batches);
     add(&text, opts->map, opts->n_map, sizeof *opts->map);
     add_graph(&text, exec->deployment->graph);
     add_deployment(&text, exec->deployment);

@@ -332,8 +332,8 @@ static esp_status_t compile_all(compile_t *c)
 }
 
 esp_status_t esp_i_program_create(const esp_deployment_t *d, int32_t device, bool wide,
-                                  const esp_allocator_t *alloc, esp_i_program_t **program_out,
-                                  esp_diag_t *diag)
+                                  bool library, const esp_allocator_t *alloc,
+                                  esp_i_program_t **program_out, esp_diag_t *diag)
 {
     if (!d || !d->buffer_offset || device < 0 || device >= d->cluster->n_devices)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT,
@@ -351,8 +351,12 @@ esp_status_t esp_i_program_create(const esp_deployment_t *d, int32_t device, boo
                                  .loss_place = -1};
     esp_i_arena_init(&program->memory, &own);
     compile_t c = {.d = d, .program = program, .class_ = d->device_class[device], .diag = diag};
-    c.lists = (esp_i_lists_t){
-        .deployment = d, .device = device, .wide = wide, .fine = true, .alloc = own};
+    c.lists = (esp_i_lists_t){.deployment = d,
+                              .device = device,
+                              .wide = wide,
+                              .library = library,
+                              .fine = true,
+                              .alloc = own};
     if (c.class_ != ESP_NONE)
         program->arena_bytes = d->class_arena_bytes[c.class_] * (wide ? 2 : 1);
     const esp_status_t status = compile_all(&c);

@@ -21,9 +21,17 @@ typedef struct esp_i_extent {
 } esp_i_extent_t;
 
 typedef struct esp_i_transfer {
-    int32_t peer; /* device */
+    int32_t peer; /* device; ESP_NONE for a collective */
     bool send;
     int32_t first, n; /* in extent */
+    /*
+     * A collective of the communication library among the devices of a mesh, or ESP_NONE. Extents:
+     * one per device, its piece, in the order of the mesh; all-reduce: the whole; reduce-scatter:
+     * at the end also where the own piece of the sum goes.
+     */
+    int32_t mesh;
+    esp_comm_t kind;
+    esp_dtype_t dtype;
 } esp_i_transfer_t;
 
 /* ADD: dst = sum of src[0..n_src), n elements; COPY: bytes from src[0] to dst. */
@@ -86,12 +94,13 @@ typedef struct esp_i_program {
 
 /*
  * Compiles. `deployment` must be packed and outlive the program. A device that does nothing has an
- * empty program. Errors: ESP_ERR_ARGUMENT (not packed), ESP_ERR_UNSUPPORTED (a tensor of two-byte
- * floats, which no backend stores), ESP_ERR_NOMEM. O(tasks + operands + pieces of movements).
+ * empty program. `library`: collectives that the communication library can carry out are left to
+ * it. Errors: ESP_ERR_ARGUMENT (not packed), ESP_ERR_UNSUPPORTED (a tensor of two-byte floats,
+ * which no backend stores), ESP_ERR_NOMEM. O(tasks + operands + pieces of movements).
  */
 esp_status_t esp_i_program_create(const esp_deployment_t *deployment, int32_t device, bool wide,
-                                  const esp_allocator_t *alloc, esp_i_program_t **program_out,
-                                  esp_diag_t *diag);
+                                  bool library, const esp_allocator_t *alloc,
+                                  esp_i_program_t **program_out, esp_diag_t *diag);
 void esp_i_program_destroy(esp_i_program_t *program);
 
 /* Shape and place of what a device holds of a buffer of its class (local.c). */
@@ -106,6 +115,7 @@ typedef struct esp_i_lists {
     const esp_deployment_t *deployment;
     int32_t device;
     bool wide, fine;
+    bool library; /* leaves to the communication library what it can carry out */
     esp_allocator_t alloc;
     /* per root buffer: positions of the last two tasks that read its memory, -1 where there is
      * none; NULL: nothing but movements reads */

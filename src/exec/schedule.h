@@ -159,11 +159,13 @@ void esp_i_chain(esp_i_move_t *m, const esp_i_link_t *link, esp_i_span_t span,
 /* ---- the kinds of movements ------------------------------------------------------------------ */
 
 void esp_i_schedule_collective(esp_i_move_t *m); /* schedule_collective.c */
-void esp_i_schedule_broadcast(esp_i_move_t *m);  /* schedule_broadcast.c */
-void esp_i_schedule_gather(esp_i_move_t *m);     /* schedule_cross.c */
-void esp_i_schedule_scatter(esp_i_move_t *m);    /* schedule_cross.c */
-void esp_i_schedule_exchange(esp_i_move_t *m);   /* schedule_cross.c; all-to-all, too */
-void esp_i_schedule_reduce(esp_i_move_t *m);     /* schedule_reduce.c */
+/* schedule_library.c: leaves the collective to the communication library, if that can do it. */
+bool esp_i_schedule_library(esp_i_move_t *m);
+void esp_i_schedule_broadcast(esp_i_move_t *m); /* schedule_broadcast.c */
+void esp_i_schedule_gather(esp_i_move_t *m);    /* schedule_cross.c */
+void esp_i_schedule_scatter(esp_i_move_t *m);   /* schedule_cross.c */
+void esp_i_schedule_exchange(esp_i_move_t *m);  /* schedule_cross.c; all-to-all, too */
+void esp_i_schedule_reduce(esp_i_move_t *m);    /* schedule_reduce.c */
 /* Number, in a mesh, of the device from which `device` best receives, as priced: the widest route
  * shared with the uses so far, then the shortest latency, then the first. */
 int32_t esp_i_source_of(const esp_i_move_t *m, int32_t mesh, const int32_t *uses, int32_t device);

@@ -180,7 +180,8 @@ static void transfer_push(esp_i_move_t *m, int32_t peer, bool send)
     const esp_i_transfer_t transfer = {.peer = peer,
                                        .send = send,
                                        .first = m->first_extent,
-                                       .n = lists->extent.count - m->first_extent};
+                                       .n = lists->extent.count - m->first_extent,
+                                       .mesh = ESP_NONE};
     esp_dcheck(peer != m->me);
     if (transfer.n > 0 && !esp_vec_push(&lists->alloc, &lists->transfer, transfer))
         lists->fine = false;

@@ -1,10 +1,14 @@
 /*
  * Executes deployments as one rank of an MPI job. The first argument says what:
  *
- *   same     a dozen plans: results, losses and times equal those of ranks in one process, bit for
- * bit kernel   an op fails on rank 2 in step 1 options  rank 1 has another seed plan     rank 3 has
- * another plan wait     rank 1 gives up between runs killed   rank 2 dies in step 1; argument 2 is
- * the status file
+ * - same: a dozen plans: results, losses and times equal those of ranks in one process, bit for bit
+ * - kernel: an op fails on rank 2 in step 1
+ * - library: the same, with the collectives of MPI
+ * - options: rank 1 has another seed
+ * - whose: rank 1 has collectives of its own, the others MPI's
+ * - plan: rank 3 has another plan
+ * - wait: rank 1 gives up between runs
+ * - killed: rank 2 dies in step 1; argument 2 is the status file
  */
 #include "exec/session.h"
 #include "exec_beside.h"
@@ -201,6 +205,8 @@ int main(int argc, char **argv)
     s.opts.wide = s.opts.mpi = s.opts.timeline = 1;
     s.opts.seed = strcmp(s.what, "options") == 0 && s.me == 1 ? 8 : 7;
     s.opts.status_path = s.path;
+    if (strcmp(s.what, "library") == 0 || (strcmp(s.what, "whose") == 0 && s.me != 1))
+        s.opts.collectives = ESP_COLLECTIVES_MPI;
     if (strcmp(s.what, "same") == 0)
         return run_same(&s);
     lower(&s, strcmp(s.what, "plan") == 0 && s.me == 3 ? 1 : 0);
