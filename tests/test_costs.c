@@ -174,7 +174,7 @@ static void table_fill(table_t *t, const esp_graph_t *g, const char *type, int32
         t->n++;
     }
     t->type = (esp_costs_type_t){type, 200, 0.5, -1, t->n, t->curve};
-    t->costs = (esp_costs_t){"0.1", ESP_PRECISION_FP32, 1, &t->type, 0, NULL};
+    t->costs = (esp_costs_t){"0.1", ESP_PRECISION_FP32, 1, &t->type, 0, NULL, 0, NULL};
 }
 
 static void table_free(table_t *t)
@@ -189,7 +189,7 @@ static void table_free(table_t *t)
 /* Sorted, each op once. */
 static esp_costs_t *sorted(const esp_costs_t *costs)
 {
-    const esp_costs_t nothing = {"0.1", costs->precision, 0, NULL, 0, NULL};
+    const esp_costs_t nothing = {"0.1", costs->precision, 0, NULL, 0, NULL, 0, NULL};
     esp_costs_t *out;
     esp_diag_t diag = {0};
     test_assert_ok(esp_costs_merge(&nothing, costs, NULL, &out, &diag), &diag);
@@ -313,8 +313,8 @@ static void other_precisions_are_refused(void **state)
     (void)state;
     esp_graph_t *g = deploy_graph(0, 8);
     esp_cluster_t *cluster = cluster_uniform(1);
-    const esp_costs_t fp32 = {"0.1", ESP_PRECISION_FP32, 0, NULL, 0, NULL};
-    const esp_costs_t fp16 = {"0.1", ESP_PRECISION_FP16, 0, NULL, 0, NULL};
+    const esp_costs_t fp32 = {"0.1", ESP_PRECISION_FP32, 0, NULL, 0, NULL, 0, NULL};
+    const esp_costs_t fp16 = {"0.1", ESP_PRECISION_FP16, 0, NULL, 0, NULL, 0, NULL};
     esp_cost_t *cost;
     esp_costs_t *costs;
     esp_diag_t diag = {0};
@@ -342,8 +342,15 @@ static void newer_figures_count(void **state)
     const esp_costs_type_t new_type[] = {{"y", -1, 3, -1, 1, new_curve}, {"x", 1, 1, 1, 0, NULL}};
     const esp_costs_link_t old_link[] = {{"q", "p", 1, 10}, {"p", "q", 2, 20}};
     const esp_costs_link_t new_link[] = {{"q", "p", 3, 30}};
-    const esp_costs_t older = {"0", ESP_PRECISION_FP32, 1, old_type, 2, old_link};
-    const esp_costs_t newer = {"1", ESP_PRECISION_FP32, 2, new_type, 1, new_link};
+    const esp_comm_t all = ESP_COMM_ALLREDUCE;
+    const esp_costs_collective_t old_collective[] = {{all, "own", 4, 100, 1},
+                                                     {all, "mpi", 4, 9, 2}};
+    const esp_costs_collective_t new_collective[] = {{all, "own", 4, 100, 3},
+                                                     {all, "own", 4, 50, 4}};
+    const esp_costs_t older = {"0", ESP_PRECISION_FP32, 1, old_type,
+                               2,   old_link,           2, old_collective};
+    const esp_costs_t newer = {"1", ESP_PRECISION_FP32, 2, new_type,
+                               1,   new_link,           2, new_collective};
     esp_costs_t *m;
     esp_diag_t diag = {0};
     test_assert_ok(esp_costs_merge(&older, &newer, NULL, &m, &diag), &diag);
@@ -362,6 +369,10 @@ static void newer_figures_count(void **state)
     assert_int_equal(m->n_links, 2);
     assert_true(strcmp(m->link[0].src, "p") == 0 && m->link[0].bytes_per_s == 20);
     assert_true(strcmp(m->link[1].src, "q") == 0 && m->link[1].bytes_per_s == 30);
+    assert_int_equal(m->n_collectives, 3);
+    assert_true(strcmp(m->collective[0].algorithm, "mpi") == 0 && m->collective[0].ns == 2);
+    assert_true(m->collective[1].bytes == 50 && m->collective[1].ns == 4);
+    assert_true(m->collective[2].bytes == 100 && m->collective[2].ns == 3);
     esp_costs_destroy(m);
     esp_costs_destroy(NULL);
 }
@@ -376,7 +387,17 @@ static const char sample[] =
     "   {\"op\": \"p\", \"points\": [[1, 10.5, 0.5, 3], [2, 20, 1, 4]]},\n"
     "   {\"op\": \"q\", \"points\": [[1, 10, 0, 1]]}]},\n"
     "  {\"name\": \"b\", \"comm_compute_s_per_byte\": 1e-10, \"ops\": []}],\n"
-    " \"links\": [{\"from\": \"d0\", \"to\": \"d1\", \"latency_ns\": 5000, \"bytes_per_s\": 1e9}]}";
+    " \"links\": [{\"from\": \"d0\", \"to\": \"d1\", \"latency_ns\": 5000, \"bytes_per_s\": "
+    "1e9}],\n"
+    " \"collectives\": [\n"
+    "  {\"kind\": \"all-reduce\", \"algorithm\": \"mpi\", \"ranks\": 4, \"bytes\": 64, \"ns\": "
+    "700},\n"
+    "  {\"kind\": \"all-reduce\", \"algorithm\": \"own\", \"ranks\": 4, \"bytes\": 64, \"ns\": "
+    "800},\n"
+    "  {\"kind\": \"all-reduce\", \"algorithm\": \"own\", \"ranks\": 4, \"bytes\": 96, \"ns\": "
+    "960},\n"
+    "  {\"kind\": \"all-reduce\", \"algorithm\": \"own\", \"ranks\": 4, \"bytes\": 128, \"ns\": "
+    "900}]}";
 
 static void files_read_back(void **state)
 {
@@ -390,6 +411,8 @@ static void files_read_back(void **state)
     assert_true(costs->type[0].curve[0].point[0].ns == 10.5);
     assert_int_equal(costs->type[0].curve[0].point[1].runs, 4);
     assert_true(costs->link[0].bytes_per_s == 1e9);
+    assert_int_equal(costs->n_collectives, 4);
+    assert_true(costs->collective[1].bytes == 64 && costs->collective[1].ns == 800);
     test_assert_ok(esp_costs_to_json(costs, NULL, &text, &diag), &diag);
     test_assert_ok(esp_costs_parse(text, strlen(text), NULL, NULL, &again, &diag), &diag);
     test_assert_ok(esp_costs_to_json(again, NULL, &second, &diag), &diag);
@@ -400,6 +423,29 @@ static void files_read_back(void **state)
     esp_costs_destroy(again);
     test_assert_fails(esp_costs_read("/nonexistent/c.json", NULL, &costs, &diag), &diag, ESP_ERR_IO,
                       "");
+}
+
+static void collectives_between_sizes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *algorithm;
+        int32_t ranks;
+        int64_t bytes;
+        double ns;
+    } cases[] = {
+        {"own", 4, 64, 800}, {"own", 4, 80, 880},  {"own", 4, 96, 960}, {"own", 4, 112, 930},
+        {"own", 4, 1, 800},  {"own", 4, 999, 900}, {"mpi", 4, 32, 700}, {"mpi", 4, 128, 1400},
+        {"own", 3, 64, -1},  {"abacus", 4, 1, -1},
+    };
+    esp_costs_t *costs;
+    esp_diag_t diag = {0};
+    test_assert_ok(esp_costs_parse(sample, strlen(sample), NULL, NULL, &costs, &diag), &diag);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_true(esp_costs_collective_ns(costs, ESP_COMM_ALLREDUCE, cases[i].algorithm,
+                                            cases[i].ranks, cases[i].bytes) == cases[i].ns);
+    assert_true(esp_costs_collective_ns(costs, ESP_COMM_ALL_GATHER, "own", 4, 64) < 0);
+    esp_costs_destroy(costs);
 }
 
 static void hostile_files(void **state)
@@ -435,6 +481,15 @@ static void hostile_files(void **state)
         {"1e9", "0", "bytes_per_s", ESP_ERR_INVALID},
         {"1e9", "\"fast\"", "$.links[0].bytes_per_s", ESP_ERR_INVALID},
         {"\"types\": [", "\"types\": {", "", ESP_ERR_SYNTAX},
+        {"all-reduce", "reduce", "$.collectives[0].kind", ESP_ERR_INVALID},
+        {"all-reduce", "none", "$.collectives[0].kind", ESP_ERR_INVALID},
+        {"\"mpi\"", "\"\"", "$.collectives[0].algorithm", ESP_ERR_INVALID},
+        {"\"mpi\"", "\"own\"", "collectives must ascend", ESP_ERR_INVALID},
+        {"\"ranks\": 4", "\"ranks\": 1", "$.collectives[0].ranks", ESP_ERR_INVALID},
+        {"\"bytes\": 64", "\"bytes\": 0", "$.collectives[0].bytes", ESP_ERR_INVALID},
+        {"\"ns\": 700", "\"ns\": -1", "$.collectives[0].ns", ESP_ERR_INVALID},
+        {"\"ns\": 700", "\"us\": 1", "$.collectives[0]", ESP_ERR_INVALID},
+        {"\"collectives\": [", "\"collectives\": 3, \"x\": [", "", ESP_ERR_INVALID},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[2048];
@@ -460,7 +515,7 @@ static void tables_that_make_no_sense_are_not_written(void **state)
     const esp_cost_point_t nan_point[] = {{1, (double)NAN, 0, 1}};
     const esp_cost_curve_t curve[] = {{"a", 1, nan_point}};
     const esp_costs_type_t type[] = {{"t", -1, -1, -1, 1, curve}};
-    const esp_costs_t costs = {"0.1", ESP_PRECISION_FP32, 1, type, 0, NULL};
+    const esp_costs_t costs = {"0.1", ESP_PRECISION_FP32, 1, type, 0, NULL, 0, NULL};
     esp_diag_t diag = {0};
     char *text;
     test_assert_fails(esp_costs_to_json(&costs, NULL, &text, &diag), &diag, ESP_ERR_ARGUMENT,
@@ -483,7 +538,7 @@ static void nothing_measured_changes_nothing(void **state)
 {
     (void)state;
     static const char *const names[] = {"lab", "testbed", "cloud"};
-    const esp_costs_t nothing = {"0.1", ESP_PRECISION_FP32, 0, NULL, 0, NULL};
+    const esp_costs_t nothing = {"0.1", ESP_PRECISION_FP32, 0, NULL, 0, NULL, 0, NULL};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         esp_cluster_t *cluster = bench_cluster(names[i]), *copy;
         esp_diag_t diag = {0};
@@ -523,7 +578,7 @@ static void measured_pairs_are_reproduced(void **state)
                                        3000 + (double)esp_cluster_route_latency_ns(truth, s, d),
                                        esp_cluster_route_bytes_per_s(truth, s, d)};
     const esp_costs_type_t type = {declared->types[0].name, 77, -1, 2e-10, 0, NULL};
-    const esp_costs_t costs = {"0.1", ESP_PRECISION_FP32, 1, &type, n, link};
+    const esp_costs_t costs = {"0.1", ESP_PRECISION_FP32, 1, &type, n, link, 0, NULL};
     esp_diag_t diag = {0};
     test_assert_ok(esp_costs_cluster(&costs, declared, NULL, &cluster, &diag), &diag);
     for (int32_t s = 0; s < 4; s++)
@@ -547,7 +602,7 @@ static void other_devices_and_instant_links(void **state)
     esp_cluster_t *declared = lab_cluster(1, 2, NULL, in, in), *cluster;
     const esp_costs_link_t link[] = {{declared->vertex_name[0], declared->vertex_name[1], 0, 5e9},
                                      {"elsewhere", declared->vertex_name[1], 9e9, 1}};
-    const esp_costs_t costs = {"0.1", ESP_PRECISION_FP32, 0, NULL, 2, link};
+    const esp_costs_t costs = {"0.1", ESP_PRECISION_FP32, 0, NULL, 2, link, 0, NULL};
     assert_int_equal(esp_costs_cluster(&costs, declared, NULL, &cluster, NULL), ESP_OK);
     assert_int_equal(esp_cluster_route_latency_ns(cluster, 0, 1), 0); /* less than a step has */
     assert_int_equal(esp_cluster_route_latency_ns(cluster, 1, 0), 4000);
@@ -589,7 +644,7 @@ static esp_status_t attempt(const esp_allocator_t *alloc, void *context)
     esp_costs_link_t link = {s->cluster->vertex_name[0], s->cluster->vertex_name[1], 5000, 1e9};
     t.costs.n_links = 1;
     t.costs.link = &link;
-    const esp_costs_t nothing = {"0.1", ESP_PRECISION_FP32, 0, NULL, 0, NULL};
+    const esp_costs_t nothing = {"0.1", ESP_PRECISION_FP32, 0, NULL, 0, NULL, 0, NULL};
     esp_status_t status = esp_costs_merge(&nothing, &t.costs, alloc, &costs, NULL);
     table_free(&t);
     if (status != ESP_OK)
@@ -625,6 +680,7 @@ int main(void)
         cmocka_unit_test(other_precisions_are_refused),
         cmocka_unit_test(newer_figures_count),
         cmocka_unit_test(files_read_back),
+        cmocka_unit_test(collectives_between_sizes),
         cmocka_unit_test(hostile_files),
         cmocka_unit_test(tables_that_make_no_sense_are_not_written),
         cmocka_unit_test(nothing_measured_changes_nothing),

@@ -54,6 +54,11 @@ output=$(tr -d '\n' <"$dir/costs.json")
 expect 0 '"name": "alpha", *"launch_ns": .*"comm_compute_s_per_byte": .*"name": "beta", *"launch_ns"'
 expect 0 '"from": "a/cpu0", "to": "b/cpu0".*"from": "b/cpu0", "to": "a/cpu0"'
 
+expect 0 '"kind": "all-reduce", "algorithm": "mpi", "ranks": 2, "bytes": 1024, "ns": .*"algorithm": "own"'
+
+job 2 profile --links -c "$dir/two.yaml" --seconds 0.01 -o "$dir/costs.json"
+expect 0 "^all-reduce among 2 ranks: [a-z]* is faster from 1024 bytes on (own [0-9]* us, mpi [0-9]* us)"
+
 job 3 profile "$model" -c "$dir/two.yaml" -q -o "$dir/other.json"
 expect 1 "the cluster has 2 devices, but the job has 3 processes"
 [ ! -e "$dir/other.json" ] || failures=1

@@ -58,6 +58,15 @@ typedef struct esp_costs_link {
     double bytes_per_s;    /* > 0 */
 } esp_costs_link_t;
 
+/* A collective on a tensor of so many bytes, among ranks of which each is a device. */
+typedef struct esp_costs_collective {
+    esp_comm_t kind;       /* all-reduce, reduce-scatter, all-gather */
+    const char *algorithm; /* "own": a ring of messages; "mpi" */
+    int32_t ranks;         /* >= 2 */
+    int64_t bytes;         /* >= 1 */
+    double ns;             /* mean; >= 0 */
+} esp_costs_collective_t;
+
 typedef struct esp_costs {
     const char *version;       /* of the library that made it */
     esp_precision_t precision; /* of the ops */
@@ -65,6 +74,8 @@ typedef struct esp_costs {
     const esp_costs_type_t *type; /* ascending by name */
     int32_t n_links;
     const esp_costs_link_t *link; /* ascending by src, then dst */
+    int32_t n_collectives;
+    const esp_costs_collective_t *collective; /* ascending by kind, algorithm, ranks, bytes */
 } esp_costs_t;
 
 /*
@@ -103,6 +114,13 @@ ESP_PUBLIC const esp_costs_type_t *esp_costs_find_type(const esp_costs_t *costs,
 /* The curve of that op, or NULL. O(log curves). */
 ESP_PUBLIC const esp_cost_curve_t *esp_costs_find_curve(const esp_costs_type_t *type,
                                                         const char *op);
+/*
+ * What a collective of `bytes` took: linear between the sizes that were measured, below them as the
+ * smallest, beyond as between the last two, never falling. Negative: none was measured with that
+ * algorithm and number of ranks. O(collectives).
+ */
+ESP_PUBLIC double esp_costs_collective_ns(const esp_costs_t *costs, esp_comm_t kind,
+                                          const char *algorithm, int32_t ranks, int64_t bytes);
 /*
  * The curve at `units` >= 0: linear between the points, and beyond them as between the two nearest,
  * never falling; at 0 at least `launch_ns` (which counts as 0 if negative), but no more than any

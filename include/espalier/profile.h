@@ -49,7 +49,8 @@ ESP_PUBLIC ESP_NODISCARD esp_status_t esp_profile_ops(const esp_graph_t *graph, 
  * each type is timed on its first device while the others do the same; collective, with the same
  * result everywhere, and the rank in *rank_out (may be NULL). Otherwise the devices are threads of
  * this process, and what is timed on this machine stands for all types. `graph` NULL: no ops.
- * `links`: 1: messages between each two devices, and what they take of the compute time of both.
+ * `links`: 1: messages between each two devices, and what they take of the compute time of both; in
+ * an MPI job also all-reduces over all, as a ring of messages and by MPI.
  * Errors: as esp_profile_ops; ESP_ERR_ARGUMENT (the job has another number of processes),
  * ESP_ERR_IO.
  */

@@ -3,6 +3,7 @@
 
 #include "espalier/profile.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -56,6 +57,29 @@ static esp_status_t merge_file(const char *path, esp_costs_t **costs, esp_diag_t
     return ESP_OK;
 }
 
+/*
+ * Which of two ways to reduce is faster, from which size on: in the order of the file, all sizes of
+ * "mpi" come before those of "own".
+ */
+static void say_who_is_faster(const esp_costs_t *costs)
+{
+    int32_t ranks = 0;
+    const char *last = NULL;
+    for (int32_t i = 0; i < costs->n_collectives; i++) {
+        const esp_costs_collective_t *mpi = &costs->collective[i];
+        double own = esp_costs_collective_ns(costs, mpi->kind, "own", mpi->ranks, mpi->bytes);
+        const char *name = mpi->ns < own ? "mpi" : "own";
+        if (strcmp(mpi->algorithm, "mpi") != 0 || own < 0 || (mpi->ranks == ranks && name == last))
+            continue;
+        (void)printf("%s among %d ranks: %s is faster from %lld bytes on (own %.0f us, mpi %.0f "
+                     "us)\n",
+                     esp_comm_name(mpi->kind), (int)mpi->ranks, name, (long long)mpi->bytes,
+                     own / 1e3, mpi->ns / 1e3);
+        ranks = mpi->ranks;
+        last = name;
+    }
+}
+
 static int finish(const cli_args_t *args, esp_costs_t **costs)
 {
     esp_diag_t diag = {0};
@@ -71,6 +95,8 @@ static int finish(const cli_args_t *args, esp_costs_t **costs)
     } else {
         status = esp_file_write(args->output, text, strlen(text), &diag);
         result = status == ESP_OK ? CLI_DONE : cli_fail(status, &diag);
+        if (status == ESP_OK && !args->quiet && !args->json)
+            say_who_is_faster(*costs);
     }
     free(text);
     return result;
@@ -139,8 +165,8 @@ const cli_command_t cli_profile = {
     .about = "Times every op of the training step at several shares of the batch, as it runs in a\n"
              "step on this machine, and writes the table that --costs reads. With a cluster and\n"
              "under mpirun (one rank per device, in its order) each device type is timed on its\n"
-             "own device; --links times messages between each two. What the file has already\n"
-             "stays where it is not measured again.",
+             "own device; --links times messages between each two, and all-reduces. What the\n"
+             "file has already stays where it is not measured again.",
     .example = "espalier profile models/resnet50.onnx --batch 32 --type desktop -o costs.json\n"
                "  mpirun -np 4 espalier profile model.onnx -c lab.yaml --links -o costs.json",
     .run = run,

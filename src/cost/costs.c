@@ -94,6 +94,31 @@ static esp_status_t check_link(const validation_t *v, const esp_costs_t *costs, 
     return ESP_OK;
 }
 
+int esp_i_costs_compare_collectives(const esp_costs_collective_t *a,
+                                    const esp_costs_collective_t *b)
+{
+    int order = (a->kind > b->kind) - (a->kind < b->kind);
+    order = order != 0 ? order : strcmp(a->algorithm, b->algorithm);
+    order = order != 0 ? order : (a->ranks > b->ranks) - (a->ranks < b->ranks);
+    return order != 0 ? order : (a->bytes > b->bytes) - (a->bytes < b->bytes);
+}
+
+static esp_status_t check_collective(const validation_t *v, const esp_costs_t *costs, int32_t i)
+{
+    const esp_costs_collective_t *c = &costs->collective[i];
+    if (c->kind != ESP_COMM_ALLREDUCE && c->kind != ESP_COMM_REDUCE_SCATTER &&
+        c->kind != ESP_COMM_ALL_GATHER)
+        return FAULT(v, "is no collective", "$.collectives[%d].kind", i);
+    if (!is_name(c->algorithm))
+        return FAULT(v, "must be a text that is not empty", "$.collectives[%d].algorithm", i);
+    if (c->ranks < 2 || c->bytes < 1 || !within(c->ns, 0, NS_MAX))
+        return FAULT(v, "must be ranks >= 2, bytes >= 1, ns >= 0", "$.collectives[%d]", i);
+    if (v->sorted && i > 0 && esp_i_costs_compare_collectives(c - 1, c) >= 0)
+        return FAULT(v, "collectives must ascend by kind, algorithm, ranks and bytes, each once",
+                     "$.collectives[%d]", i);
+    return ESP_OK;
+}
+
 esp_status_t esp_i_costs_validate(const esp_costs_t *costs, bool sorted, esp_status_t status,
                                   esp_diag_t *diag)
 {
@@ -106,6 +131,8 @@ esp_status_t esp_i_costs_validate(const esp_costs_t *costs, bool sorted, esp_sta
         ESP_TRY(check_type(&v, costs, t));
     for (int32_t i = 0; i < costs->n_links; i++)
         ESP_TRY(check_link(&v, costs, i));
+    for (int32_t i = 0; i < costs->n_collectives; i++)
+        ESP_TRY(check_collective(&v, costs, i));
     return ESP_OK;
 }
 
@@ -158,6 +185,29 @@ const esp_cost_curve_t *esp_costs_find_curve(const esp_costs_type_t *type, const
             high = mid;
     }
     return NULL;
+}
+
+double esp_costs_collective_ns(const esp_costs_t *costs, esp_comm_t kind, const char *algorithm,
+                               int32_t ranks, int64_t bytes)
+{
+    const esp_costs_collective_t *low = NULL, *high = NULL; /* the two that the line goes through */
+    for (int32_t i = 0; i < costs->n_collectives; i++) {
+        const esp_costs_collective_t *c = &costs->collective[i];
+        if (c->kind != kind || c->ranks != ranks || strcmp(c->algorithm, algorithm) != 0)
+            continue;
+        low = high;
+        high = c;
+        if (c->bytes >= bytes)
+            break;
+    }
+    if (!high)
+        return -1;
+    if (!low)
+        return high->bytes >= bytes ? high->ns : high->ns * (double)bytes / (double)high->bytes;
+    double slope = (high->ns - low->ns) / (double)(high->bytes - low->bytes);
+    if (bytes > high->bytes)
+        slope = fmax(slope, 0);
+    return high->ns + slope * (double)(bytes - high->bytes);
 }
 
 /* ---- curves ------------------------------------------------------------------------------------

@@ -21,6 +21,10 @@ esp_i_costs_t *esp_i_costs_new(const esp_allocator_t *alloc);
 esp_status_t esp_i_costs_validate(const esp_costs_t *costs, bool sorted, esp_status_t status,
                                   esp_diag_t *diag);
 
+/* By kind, algorithm, ranks, bytes. */
+int esp_i_costs_compare_collectives(const esp_costs_collective_t *a,
+                                    const esp_costs_collective_t *b);
+
 /* Where the line of a curve begins, at no units. */
 double esp_i_curve_origin_ns(const esp_cost_curve_t *curve, double launch_ns);
 

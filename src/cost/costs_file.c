@@ -70,6 +70,25 @@ static void put_links(esp_i_json_out_t *out, const esp_costs_t *costs)
     esp_i_json_close(out);
 }
 
+static void put_collectives(esp_i_json_out_t *out, const esp_costs_t *costs)
+{
+    if (costs->n_collectives == 0)
+        return;
+    esp_i_json_open_array(out, "collectives");
+    for (int32_t i = 0; i < costs->n_collectives; i++) {
+        const esp_costs_collective_t *c = &costs->collective[i];
+        esp_i_json_next_flat(out);
+        esp_i_json_open_object(out, NULL);
+        esp_i_json_put_string(out, "kind", esp_comm_name(c->kind));
+        esp_i_json_put_string(out, "algorithm", c->algorithm);
+        esp_i_json_put_int(out, "ranks", c->ranks);
+        esp_i_json_put_int(out, "bytes", c->bytes);
+        esp_i_json_put_real(out, "ns", c->ns);
+        esp_i_json_close(out);
+    }
+    esp_i_json_close(out);
+}
+
 esp_status_t esp_costs_to_json(const esp_costs_t *costs, const esp_allocator_t *alloc,
                                char **text_out, esp_diag_t *diag)
 {
@@ -85,6 +104,7 @@ esp_status_t esp_costs_to_json(const esp_costs_t *costs, const esp_allocator_t *
     esp_i_json_put_string(&out, "precision", precisions[costs->precision]);
     put_types(&out, costs);
     put_links(&out, costs);
+    put_collectives(&out, costs);
     esp_i_json_close(&out);
     if (text.failed) {
         esp_i_text_fini(&text);
@@ -209,6 +229,38 @@ static esp_status_t read_links(reader_t *r, esp_i_json_t root)
     return ESP_OK;
 }
 
+static esp_status_t read_collective(reader_t *r, esp_i_json_t item, esp_costs_collective_t *c)
+{
+    const char *kind;
+    int64_t ranks;
+    int32_t comm = 0;
+    ESP_TRY(KEYS(item, r, "kind", "algorithm", "ranks", "bytes", "ns"));
+    ESP_TRY(esp_i_json_get_string(item, "kind", &kind, r->diag));
+    while (comm < ESP_COMM_COUNT && strcmp(esp_comm_name((esp_comm_t)comm), kind) != 0)
+        comm++;
+    c->kind = (esp_comm_t)comm; /* or none, which is found later */
+    ESP_TRY(get_text(r, item, "algorithm", &c->algorithm));
+    ESP_TRY(esp_i_json_get_int(item, "ranks", 2, INT32_MAX, &ranks, r->diag));
+    c->ranks = (int32_t)ranks;
+    ESP_TRY(esp_i_json_get_int(item, "bytes", 1, INT64_MAX, &c->bytes, r->diag));
+    return esp_i_json_get_real(item, "ns", 0, 1e15, &c->ns, r->diag);
+}
+
+/* Not in every file. */
+static esp_status_t read_collectives(reader_t *r, esp_i_json_t root)
+{
+    esp_i_json_t array;
+    esp_costs_collective_t *collective;
+    if (!esp_i_json_find(root, "collectives", &array))
+        return ESP_OK;
+    ESP_TRY(get_array(r, root, "collectives", sizeof *collective, &array, &collective));
+    r->costs->n_collectives = esp_i_json_count(array);
+    r->costs->collective = collective;
+    for (int32_t i = 0; i < r->costs->n_collectives; i++)
+        ESP_TRY(read_collective(r, esp_i_json_item(array, i), &collective[i]));
+    return ESP_OK;
+}
+
 static esp_status_t read_header(reader_t *r, esp_i_json_t root)
 {
     const char *text;
@@ -224,7 +276,8 @@ static esp_status_t read_header(reader_t *r, esp_i_json_t root)
         return esp_i_json_fail(root, r->diag, ESP_ERR_UNSUPPORTED,
                                "format version %lld is not %d, the one that is supported",
                                (long long)version, ESP_COSTS_FORMAT);
-    ESP_TRY(KEYS(root, r, "format", "format_version", "espalier", "precision", "types", "links"));
+    ESP_TRY(KEYS(root, r, "format", "format_version", "espalier", "precision", "types", "links",
+                 "collectives"));
     ESP_TRY(esp_i_json_get_string(root, "precision", &text, r->diag));
     while (p < ESP_PRECISION_COUNT && strcmp(precisions[p], text) != 0)
         p++;
@@ -242,6 +295,7 @@ static esp_status_t fill(esp_i_costs_t *owned, const esp_i_json_doc_t *doc, cons
     ESP_TRY(read_header(&r, root));
     ESP_TRY(read_types(&r, root));
     ESP_TRY(read_links(&r, root));
+    ESP_TRY(read_collectives(&r, root));
     esp_status_t status = esp_i_costs_validate(&owned->pub, true, ESP_ERR_INVALID, diag);
     if (status != ESP_OK)
         esp_i_diag_file(diag, file);

@@ -18,12 +18,18 @@ typedef struct link_of {
     int32_t turn;
 } link_of_t;
 
+typedef struct collective_of {
+    esp_costs_collective_t collective;
+    int32_t turn;
+} collective_of_t;
+
 typedef struct merge {
     esp_i_arena_t *arena; /* of the result */
     esp_allocator_t alloc;
     ESP_VEC(point_of_t) points;
     ESP_VEC(type_of_t) types;
     ESP_VEC(link_of_t) links;
+    ESP_VEC(collective_of_t) collectives;
 } merge_t;
 
 /* ---- listing ----------------------------------------------------------------------------------
@@ -54,6 +60,11 @@ static bool list_all(merge_t *m, const esp_costs_t *costs)
     for (int32_t i = 0; i < costs->n_links; i++)
         if (!esp_vec_push(&m->alloc, &m->links, ((link_of_t){costs->link[i], m->links.count})))
             return false;
+    for (int32_t i = 0; i < costs->n_collectives; i++) {
+        collective_of_t of = {costs->collective[i], m->collectives.count};
+        if (!esp_vec_push(&m->alloc, &m->collectives, of))
+            return false;
+    }
     return true;
 }
 
@@ -82,6 +93,13 @@ static int compare_links(const void *a, const void *b)
     const link_of_t *x = a, *y = b;
     int order = strcmp(x->link.src, y->link.src);
     order = order != 0 ? order : strcmp(x->link.dst, y->link.dst);
+    return order != 0 ? order : (x->turn > y->turn) - (x->turn < y->turn);
+}
+
+static int compare_collectives(const void *a, const void *b)
+{
+    const collective_of_t *x = a, *y = b;
+    int order = esp_i_costs_compare_collectives(&x->collective, &y->collective);
     return order != 0 ? order : (x->turn > y->turn) - (x->turn < y->turn);
 }
 
@@ -187,6 +205,24 @@ static bool make_links(merge_t *m, esp_costs_t *costs)
     return true;
 }
 
+static bool make_collectives(merge_t *m, esp_costs_t *costs)
+{
+    esp_costs_collective_t *c = esp_i_arena_alloc(m->arena, m->collectives.count, sizeof *c);
+    costs->collective = c;
+    if (!c)
+        return false;
+    for (int32_t i = 0; i < m->collectives.count; i++) {
+        const esp_costs_collective_t *from = &m->collectives.data[i].collective;
+        const int32_t n = costs->n_collectives;
+        bool same = n > 0 && esp_i_costs_compare_collectives(&c[n - 1], from) == 0;
+        esp_costs_collective_t *to = &c[same ? n - 1 : costs->n_collectives++];
+        *to = *from;
+        if (!own(m, &to->algorithm))
+            return false;
+    }
+    return true;
+}
+
 static bool merge(merge_t *m, const esp_costs_t *older, const esp_costs_t *newer,
                   esp_costs_t *costs)
 {
@@ -195,9 +231,12 @@ static bool merge(merge_t *m, const esp_costs_t *older, const esp_costs_t *newer
     sort(m->points.data, m->points.count, sizeof *m->points.data, compare_points);
     sort(m->types.data, m->types.count, sizeof *m->types.data, compare_types);
     sort(m->links.data, m->links.count, sizeof *m->links.data, compare_links);
+    sort(m->collectives.data, m->collectives.count, sizeof *m->collectives.data,
+         compare_collectives);
     costs->precision = newer->precision;
     costs->version = newer->version;
-    return own(m, &costs->version) && make_types(m, costs) && make_links(m, costs);
+    return own(m, &costs->version) && make_types(m, costs) && make_links(m, costs) &&
+           make_collectives(m, costs);
 }
 
 esp_status_t esp_costs_merge(const esp_costs_t *older, const esp_costs_t *newer,
@@ -218,6 +257,7 @@ esp_status_t esp_costs_merge(const esp_costs_t *older, const esp_costs_t *newer,
     esp_vec_free(&m.alloc, &m.points);
     esp_vec_free(&m.alloc, &m.types);
     esp_vec_free(&m.alloc, &m.links);
+    esp_vec_free(&m.alloc, &m.collectives);
     if (!ok) {
         esp_costs_destroy(&owned->pub);
         return esp_i_nomem(diag);

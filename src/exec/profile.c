@@ -55,6 +55,7 @@ void esp_i_profile_fini(esp_i_profile_t *p)
 {
     esp_vec_free(&p->alloc, &p->curves);
     esp_vec_free(&p->alloc, &p->links);
+    esp_vec_free(&p->alloc, &p->collectives);
     esp_i_arena_fini(&p->memory);
 }
 
@@ -124,7 +125,9 @@ esp_status_t esp_i_profile_table(const esp_i_profile_t *p, const char *type,
                                .n_types = 1,
                                .type = &measured,
                                .n_links = p->links.count,
-                               .link = p->links.data};
+                               .link = p->links.data,
+                               .n_collectives = p->collectives.count,
+                               .collective = p->collectives.data};
     const esp_costs_t nothing = {.version = esp_version(), .precision = ESP_PRECISION_FP32};
     return esp_costs_merge(&nothing, &table, &p->alloc, costs_out, p->diag);
 }

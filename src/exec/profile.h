@@ -26,6 +26,7 @@ typedef struct esp_i_profile {
     esp_i_arena_t memory;             /* signatures */
     ESP_VEC(esp_cost_curve_t) curves; /* of one point each */
     ESP_VEC(esp_costs_link_t) links;
+    ESP_VEC(esp_costs_collective_t) collectives;
     double launch_ns, copy_ns_per_byte, comm_compute_s_per_byte; /* negative: not measured */
     double done, all; /* parts of the work, for the progress */
     bool silent;      /* reports no progress */
@@ -49,6 +50,29 @@ esp_status_t esp_i_profile_ops(esp_i_profile_t *p, const esp_graph_t *graph);
  */
 esp_status_t esp_i_profile_links(esp_i_profile_t *p, esp_i_comm_t *comm, const char *const *device,
                                  char *data);
+/* Starts n messages, at most 2, and waits for all, as movements are waited for. */
+esp_status_t esp_i_profile_exchange(esp_i_comm_t *comm, int32_t n, esp_i_message_t *const *message,
+                                    esp_diag_t *diag);
+/*
+ * profile_collectives.c: all-reduces over all ranks, as a ring of messages and by the
+ * communication library, if that has them; all ranks call it, rank 0 keeps the times.
+ */
+esp_status_t esp_i_profile_collectives(esp_i_profile_t *p, esp_i_comm_t *comm, char *data);
+/* An all-reduce of floats over all ranks. */
+typedef struct esp_i_allreduce {
+    esp_i_comm_t *comm;
+    esp_allocator_t alloc;
+    int32_t n;      /* floats */
+    float *data;    /* not owned */
+    float *staging; /* the ring: a piece that comes; NULL: the library's */
+    esp_i_message_t **message;
+    int32_t n_messages;
+} esp_i_allreduce_t;
+/* An error of a run is one of the communicator, for good. */
+esp_status_t esp_i_allreduce_init(esp_i_allreduce_t *a, esp_i_comm_t *comm, bool library, int32_t n,
+                                  float *data, const esp_allocator_t *alloc, esp_diag_t *diag);
+esp_status_t esp_i_allreduce_run(esp_i_allreduce_t *a, esp_diag_t *diag);
+void esp_i_allreduce_fini(esp_i_allreduce_t *a);
 enum { ESP_I_PROFILE_BYTES = 4 << 20 }; /* room for messages: `data`, which outlives all ranks */
 
 /*

@@ -23,16 +23,15 @@ static esp_status_t prepare(esp_i_comm_t *comm, bool send, int32_t peer, int32_t
     return comm->type->prepare(comm, send, peer, tag, 1, &piece, out, diag);
 }
 
-/* Starts both and waits for both, as movements are waited for. */
-static esp_status_t exchange(esp_i_comm_t *comm, esp_i_message_t *const message[2],
-                             esp_diag_t *diag)
+esp_status_t esp_i_profile_exchange(esp_i_comm_t *comm, int32_t n, esp_i_message_t *const *message,
+                                    esp_diag_t *diag)
 {
-    bool done[2] = {false, false}, progress;
+    bool done[2] = {false, n < 2}, progress;
     int32_t idle = 0;
-    ESP_TRY(comm->type->start(comm, message[0], diag));
-    ESP_TRY(comm->type->start(comm, message[1], diag));
+    for (int32_t i = 0; i < n; i++)
+        ESP_TRY(comm->type->start(comm, message[i], diag));
     for (;;) {
-        ESP_TRY(comm->type->test(comm, 2, message, done, &progress, diag));
+        ESP_TRY(comm->type->test(comm, n, message, done, &progress, diag));
         if (done[0] && done[1])
             return ESP_OK;
         if (progress)
@@ -69,17 +68,9 @@ static esp_status_t ping_once(ping_t *ping, esp_diag_t *diag)
 {
     esp_i_comm_t *comm = ping->comm;
     if (comm->rank == ping->src)
-        return exchange(comm, ping->message, diag);
-    for (int32_t i = 0; i < 2; i++) {
-        bool done = false, progress;
-        int32_t idle = 0;
-        ESP_TRY(comm->type->start(comm, ping->message[i], diag));
-        while (!done) {
-            ESP_TRY(comm->type->test(comm, 1, &ping->message[i], &done, &progress, diag));
-            if (!done)
-                esp_i_comm_pause(&idle);
-        }
-    }
+        return esp_i_profile_exchange(comm, 2, ping->message, diag);
+    for (int32_t i = 0; i < 2; i++)
+        ESP_TRY(esp_i_profile_exchange(comm, 1, &ping->message[i], diag));
     return ESP_OK;
 }
 
@@ -278,7 +269,7 @@ static esp_status_t flood(void *context, esp_i_profile_t *p)
     while (more) {
         f->out[0] = (double)(esp_i_now_ns() - start) < window_ns(p);
         more = f->out[0] != 0;
-        ESP_TRY(exchange(f->comm, f->message, p->diag));
+        ESP_TRY(esp_i_profile_exchange(f->comm, 2, f->message, p->diag));
         f->bytes += 2.0 * FLOOD_BYTES;
         if (!f->leads)
             more = f->in[0] != 0;
@@ -352,5 +343,6 @@ esp_status_t esp_i_profile_links(esp_i_profile_t *p, esp_i_comm_t *comm, const c
         return ESP_OK;
     ESP_TRY(measure_pairs(p, comm, device, data));
     ESP_TRY(measure_slowdown(p, comm, data));
+    ESP_TRY(esp_i_profile_collectives(p, comm, data));
     return go_on(p, comm);
 }

@@ -4,6 +4,7 @@
  * schedules, in double by the reference and in float32 by the CPU backend, but for the order of
  * sums; and they are the same when run again.
  */
+#include "exec/profile.h"
 #include "exec/session.h"
 #include "matrix.h"
 
@@ -165,12 +166,35 @@ static void run_plan(const matrix_plan_t *plan, int32_t number, int32_t ranks, f
     }
 }
 
+/* The all-reduces that are timed add up: whole numbers, in any order, in pieces of any size. */
+static void check_timed(esp_i_comm_t *comm)
+{
+    float data[41];
+    esp_i_allreduce_t a;
+    esp_diag_t diag = {0};
+    for (int32_t n = comm->n_ranks - 1; n <= 41; n += 10)
+        for (int32_t library = 0; library < 2; library++) {
+            test_assert_ok(
+                esp_i_allreduce_init(&a, comm, library != 0, n, data, &esp_i_malloc, &diag), &diag);
+            for (int32_t run = 0; run < 3; run++) {
+                for (int32_t i = 0; i < n; i++)
+                    data[i] = (float)(i * (comm->rank + 1) + run);
+                test_assert_ok(esp_i_allreduce_run(&a, &diag), &diag);
+                const int32_t all = comm->n_ranks * (comm->n_ranks + 1) / 2;
+                for (int32_t i = 0; i < n; i++)
+                    assert_true(data[i] == (float)(i * all + run * comm->n_ranks));
+            }
+            esp_i_allreduce_fini(&a);
+        }
+}
+
 int main(void)
 {
     esp_i_comm_t *holder; /* of MPI, between executors */
     esp_diag_t diag = {0};
     found_t found = {0};
     test_assert_ok(esp_i_comm_mpi_create(NULL, &holder, &diag), &diag);
+    check_timed(holder);
     for (int32_t p = 0; p < matrix_n_plans; p++)
         if (matrix_plans[p].devices >= holder->n_ranks)
             run_plan(&matrix_plans[p], p, holder->n_ranks, &found);
