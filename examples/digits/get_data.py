@@ -34,7 +34,10 @@ DIGITS = "abcdef bc abged abgcd fgbc afgcd afgedc abc abcdefg abcfgd".split()
 
 
 def handwritten() -> list[tuple[list[float], int]]:
-    from sklearn.datasets import load_digits  # only here: the tests have no scikit-learn
+    try:
+        from sklearn.datasets import load_digits  # only here: the tests have no scikit-learn
+    except ImportError:
+        raise SystemExit("this needs scikit-learn: pip install scikit-learn, or --synthetic") from None
 
     images, labels = load_digits(return_X_y=True)
     return [([v / 16 for v in image], int(label)) for image, label in zip(images, labels)]

@@ -39,7 +39,9 @@ static esp_status_t make_row(const esp_report_search_args_t *subject, bench_t *b
     const esp_cluster_t *cluster = subject->cost->cluster;
     const esp_choice_t *choice = index == 0 ? &result->best : &result->baseline[index - 1];
     *row = (esp_i_row_t){
-        .name = index == 0 ? "search" : esp_baseline_name((esp_baseline_t)(index - 1)),
+        .name = index > 0                      ? esp_baseline_name((esp_baseline_t)(index - 1))
+                : subject->opts->baseline >= 0 ? "planned"
+                                               : "search",
         .choice = choice->op_mesh != NULL ? choice : NULL,
         .peak_bytes = esp_i_arena_alloc(arena, cluster->n_devices, sizeof *row->peak_bytes),
         .busy_ns = esp_i_arena_alloc(arena, cluster->n_devices, sizeof *row->busy_ns),
@@ -143,7 +145,9 @@ static void put_remarks(const esp_report_search_args_t *subject, const esp_i_row
         esp_i_report_wrap(text, 2, line);
     }
     if (result->from_baseline != ESP_NONE)
-        esp_i_text_addf(text, "the search found nothing better than %s\n",
+        esp_i_text_addf(text,
+                        subject->opts->baseline >= 0 ? "planned as %s, without a search\n"
+                                                     : "the search found nothing better than %s\n",
                         esp_baseline_name((esp_baseline_t)result->from_baseline));
 }
 
