@@ -88,7 +88,8 @@ static void rank_init(program_run_t *run, int32_t device)
 {
     rank_t *rank = &run->rank[device];
     esp_diag_t diag = {0};
-    test_assert_ok(esp_i_program_create(run->d, device, true, false, NULL, &rank->program, &diag),
+    test_assert_ok(esp_i_program_create(run->d, device, true, (esp_i_library_t){0}, NULL,
+                                        &rank->program, &diag),
                    &diag);
     rank->memory = malloc((size_t)rank->program->arena_bytes + 1);
     assert_non_null(rank->memory);

@@ -270,6 +270,9 @@ static void test_refusals(void **state)
     opts.collectives = ESP_COLLECTIVES_MPI;
     test_assert_fails(esp_exec_create(four.d, &opts, NULL, &exec, &diag), &diag, ESP_ERR_ARGUMENT,
                       "ranks in one process have no collectives of MPI");
+    opts.collectives = ESP_COLLECTIVES_AUTO;
+    test_assert_fails(esp_exec_create(four.d, &opts, NULL, &exec, &diag), &diag, ESP_ERR_ARGUMENT,
+                      "no measured collectives to choose by");
     opts.collectives = 7;
     test_assert_fails(esp_exec_create(four.d, &opts, NULL, &exec, &diag), &diag, ESP_ERR_ARGUMENT,
                       "no kind of collectives has number 7");

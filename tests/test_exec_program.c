@@ -263,11 +263,13 @@ static void test_errors(void **state)
     esp_i_program_t *program = NULL;
     bench_init(&bench, deploy_graph(0, 8), cluster_uniform(2));
     const esp_deployment_t *d = data_parallel(&bench, false);
-    test_assert_fails(esp_i_program_create(d, 0, false, false, NULL, &program, &bench.diag),
-                      &bench.diag, ESP_ERR_ARGUMENT, "packed");
+    test_assert_fails(
+        esp_i_program_create(d, 0, false, (esp_i_library_t){0}, NULL, &program, &bench.diag),
+        &bench.diag, ESP_ERR_ARGUMENT, "packed");
     d = data_parallel(&bench, true);
-    test_assert_fails(esp_i_program_create(d, 2, false, false, NULL, &program, &bench.diag),
-                      &bench.diag, ESP_ERR_ARGUMENT, "device");
+    test_assert_fails(
+        esp_i_program_create(d, 2, false, (esp_i_library_t){0}, NULL, &program, &bench.diag),
+        &bench.diag, ESP_ERR_ARGUMENT, "device");
     assert_null(program);
     esp_i_program_destroy(program);
     bench_fini(&bench);
@@ -288,8 +290,9 @@ static void test_half(void **state)
         &diag);
     test_assert_ok(esp_lowerer_create(bench.cost, NULL, &bench.lowerer, &diag), &diag);
     const esp_deployment_t *d = data_parallel(&bench, true);
-    test_assert_fails(esp_i_program_create(d, 0, false, false, NULL, &program, &diag), &diag,
-                      ESP_ERR_UNSUPPORTED, "two bytes");
+    test_assert_fails(
+        esp_i_program_create(d, 0, false, (esp_i_library_t){0}, NULL, &program, &diag), &diag,
+        ESP_ERR_UNSUPPORTED, "two bytes");
     bench_fini(&bench);
 }
 
@@ -305,7 +308,8 @@ static void check_no_memory(bool library)
     esp_status_t status = ESP_ERR_NOMEM;
     for (int64_t kth = 1; status != ESP_OK; kth++) {
         test_memory_fail(&memory, kth, false);
-        status = esp_i_program_create(d, 1, false, library, &memory.alloc, &program, &bench.diag);
+        status = esp_i_program_create(d, 1, false, (esp_i_library_t){.used = library},
+                                      &memory.alloc, &program, &bench.diag);
         assert_true(status == ESP_OK || status == ESP_ERR_NOMEM);
         if (status != ESP_OK)
             test_memory_check(&memory);
@@ -322,12 +326,62 @@ static void test_no_memory(void **state)
     check_no_memory(true);
 }
 
+/* Costs say which all-reduces are left to the library: of single small tensors, here. */
+static void check_chosen(const esp_deployment_t *d, esp_i_library_t library, int32_t found[2])
+{
+    esp_diag_t diag = {0};
+    esp_i_program_t *program = NULL;
+    test_assert_ok(esp_i_program_create(d, 0, false, library, NULL, &program, &diag), &diag);
+    for (int32_t i = 0; i < program->n_instrs; i++) {
+        const esp_i_instr_t *in = &program->instr[i];
+        if (in->kind != ESP_TASK_COMM || d->comm_kind[in->comm] != ESP_COMM_ALLREDUCE)
+            continue;
+        const int32_t first = d->comm_pair_offset[in->comm];
+        const esp_tensor_id_t t = d->value_tensor[d->comm_src[first]];
+        const bool theirs = d->comm_pair_offset[in->comm + 1] == first + 1 &&
+                            4 * d->graph->tensor_elements[t] <= 100;
+        assert_true(in->n > 0);
+        const esp_i_stage_t *stage = &program->stage[in->first + in->n - 1];
+        assert_int_equal(program->transfer[stage->first_transfer].mesh != ESP_NONE, theirs);
+        found[theirs]++;
+    }
+    esp_i_program_destroy(program);
+}
+
+static void test_chosen_by_costs(void **state)
+{
+    (void)state;
+    const esp_comm_t all = ESP_COMM_ALLREDUCE;
+    const esp_costs_collective_t collective[] = {{all, "mpi", 3, 100, 15},
+                                                 {all, "mpi", 3, 101, 30},
+                                                 {all, "own", 3, 100, 20},
+                                                 {all, "own", 3, 101, 20},
+                                                 {all, "own", 4, 1, 1}};
+    const esp_costs_t costs = {"0", ESP_PRECISION_FP32, 0, NULL, 0, NULL, 5, collective};
+    const esp_i_library_t library = {.used = true, .costs = &costs};
+    bench_t bench;
+    int32_t found[2] = {0, 0};
+    bench_init(&bench, deploy_graph(0, 8), cluster_uniform(3));
+    for (int32_t buckets = 0; buckets < 2; buckets++) {
+        const esp_deployment_t *d;
+        plan_of_t plan;
+        plan_data_parallel(&plan, &bench, ESP_MODE_BATCH, 1);
+        plan.strategy.bucket_bytes = buckets * 1000000;
+        test_assert_ok(esp_lower(bench.lowerer, &plan.strategy, &d, &bench.diag), &bench.diag);
+        test_assert_ok(esp_deployment_pack(bench.lowerer, &bench.diag), &bench.diag);
+        check_chosen(d, library, found);
+        plan_fini(&plan);
+        assert_true(found[buckets ? 0 : 1] > 0);
+    }
+    bench_fini(&bench);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random),    cmocka_unit_test(test_named),
         cmocka_unit_test(test_errors),    cmocka_unit_test(test_half),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_chosen_by_costs),
     };
     return cmocka_run_group_tests_name("exec_program", tests, NULL, NULL);
 }

@@ -67,6 +67,17 @@ for own, other in zip(open("whole.jsonl"), open("mpi.jsonl"), strict=True):
     a, b = json.loads(own)["loss"], json.loads(other)["loss"]
     assert abs(a - b) <= 1e-5 * abs(a), (a, b)
 END
+cat >costs.json <<'END'
+{"format": "espalier-costs", "format_version": 1, "espalier": "0.1.0", "precision": "fp32", "types": [], "links": [],
+ "collectives": [{"kind": "all-reduce", "algorithm": "mpi", "ranks": 2, "bytes": 64, "ns": 700},
+                 {"kind": "all-reduce", "algorithm": "own", "ranks": 2, "bytes": 64, "ns": 800}]}
+END
+job --steps 6 --log auto.jsonl --collectives auto --costs costs.json -q
+[ $status -eq 0 ] || fail "collectives by costs fail: $output"
+cmp mpi.jsonl auto.jsonl || fail "costs that MPI is faster do not choose it"
+"$ESP_CLI" run plan.json --steps 6 --log auto.jsonl -q --collectives auto --costs costs.json ||
+    fail "choosing fails in one process"
+cmp whole.jsonl auto.jsonl || fail "one process has other collectives than its own"
 [ -z "$(ls "$dir/b")" ] || fail "the second rank wrote: $(ls "$dir/b")"
 
 # Data has to be where each rank is; evaluation and weights come along.

@@ -19,6 +19,7 @@
 #ifndef ESPALIER_EXEC_H
 #define ESPALIER_EXEC_H
 
+#include "espalier/costs.h"
 #include "espalier/deploy.h"
 
 #ifdef __cplusplus
@@ -28,7 +29,8 @@ extern "C" {
 /* Who carries out all-reduces, reduce-scatters and all-gathers. */
 typedef enum esp_collectives {
     ESP_COLLECTIVES_OWN, /* messages, as the deployment priced them; sums in a fixed order */
-    ESP_COLLECTIVES_MPI  /* MPI, which chooses how; float tensors whose pieces lie in order */
+    ESP_COLLECTIVES_MPI, /* MPI, which chooses how; float tensors whose pieces lie in order */
+    ESP_COLLECTIVES_AUTO /* MPI where `costs` say that it is faster, own ones in one process */
 } esp_collectives_t;
 
 typedef struct esp_exec_opts {
@@ -40,10 +42,11 @@ typedef struct esp_exec_opts {
      * there once. */
     const int32_t *map;
     int32_t n_map;
-    uint64_t seed;           /* of initial values and of random ops */
-    int32_t timeline;        /* 1: keep start and end of every task of the last step that ran */
-    const char *status_path; /* NULL, or a file with one line per rank: its step, task and op */
-    int32_t collectives;     /* esp_collectives_t; MPI's only with `mpi` */
+    uint64_t seed;            /* of initial values and of random ops */
+    int32_t timeline;         /* 1: keep start and end of every task of the last step that ran */
+    const char *status_path;  /* NULL, or a file with one line per rank: its step, task and op */
+    int32_t collectives;      /* esp_collectives_t; MPI's only with `mpi` */
+    const esp_costs_t *costs; /* of collectives, for AUTO; not needed after creation */
 } esp_exec_opts_t;
 ESP_PUBLIC esp_exec_opts_t esp_exec_opts_default(void);
 

@@ -44,7 +44,7 @@ static const char *const strategies[] = {"search",
 static const char *const batchnorms[] = {"local", "sync", NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", "linear", NULL};
 static const char *const backends[] = {"cpu", "reference", NULL};
-static const char *const collectives[] = {"own", "mpi", NULL};
+static const char *const collectives[] = {"own", "mpi", "auto", NULL};
 
 #define AT(field) offsetof(cli_args_t, field)
 #define MOST      9e15 /* integers beyond are not exact as doubles */
@@ -156,7 +156,7 @@ static const option_t options[] = {
     {"double", 0, FLAG, CLI_RUN, AT(wide), NULL, 0, 0, NULL, 0,
      "floats are double; with --backend reference"},
     {"collectives", 0, CHOICE, CLI_RUN, AT(collectives), "WHOSE", 0, 0, collectives, 0,
-     "who adds up and gathers: mpi under mpirun only"},
+     "who adds up and gathers; auto: by --costs"},
     {"map", 0, LIST, CLI_RUN, AT(map), "DEVICE,..", 0, 0, NULL, 0,
      "device of each rank; default: those of the plan in order"},
     {"status", 0, TEXT, CLI_RUN, AT(status_file), "FILE", 0, 0, NULL, 0,

@@ -144,10 +144,11 @@ void cli_model_fini(cli_model_t *model);
 
 /*
  * Puts measured links into a cluster (*cluster is replaced), and makes the cost model. A path that
- * is NULL: no measured costs. An exit status, after having said what is wrong.
+ * is NULL: no measured costs. *costs_out (may be NULL): the table, or NULL. An exit status, after
+ * having said what is wrong.
  */
 int cli_cost_create(cli_file_t costs, const esp_graph_t *step, esp_precision_t precision,
-                    esp_cluster_t **cluster, esp_cost_t **cost_out);
+                    esp_cluster_t **cluster, esp_cost_t **cost_out, esp_costs_t **costs_out);
 
 /* ---- plans ---------------------------------------------------------------------------------- */
 
@@ -172,6 +173,7 @@ typedef struct cli_deployment {
     esp_graph_t *model; /* canonical */
     esp_graph_t *step;
     esp_cost_t *cost;
+    esp_costs_t *costs; /* measured; NULL: none */
     esp_lowerer_t *lowerer;
     const esp_deployment_t *deployment; /* of the lowerer */
     esp_sim_t *sim;                     /* for further use */

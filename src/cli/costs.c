@@ -19,7 +19,7 @@ static esp_status_t create(const esp_costs_t *costs, const esp_graph_t *step,
 }
 
 int cli_cost_create(cli_file_t file, const esp_graph_t *step, esp_precision_t precision,
-                    esp_cluster_t **cluster, esp_cost_t **cost_out)
+                    esp_cluster_t **cluster, esp_cost_t **cost_out, esp_costs_t **costs_out)
 {
     esp_diag_t diag = {0};
     esp_costs_t *costs = NULL;
@@ -30,7 +30,10 @@ int cli_cost_create(cli_file_t file, const esp_graph_t *step, esp_precision_t pr
         status = esp_costs_read(file.path, NULL, &costs, &diag);
     if (status == ESP_OK)
         status = create(costs, step, precision, cluster, cost_out, &diag);
-    esp_costs_destroy(costs);
+    if (status == ESP_OK && costs_out != NULL)
+        *costs_out = costs;
+    else
+        esp_costs_destroy(costs);
     if (status == ESP_OK)
         return CLI_DONE;
     return file.path != NULL ? cli_fail_in(file.path, status, &diag) : cli_fail(status, &diag);

@@ -167,7 +167,8 @@ static int load_costs(const cli_args_t *args, esp_launch_t *launch, cli_deployme
     if (status != ESP_OK)
         result = cli_fail(status, &diag);
     else if (result == CLI_DONE)
-        result = cli_cost_create(file, d->step, d->plan->precision, &d->cluster, &d->cost);
+        result =
+            cli_cost_create(file, d->step, d->plan->precision, &d->cluster, &d->cost, &d->costs);
     free(file.data);
     return result;
 }
@@ -201,6 +202,7 @@ void cli_deployment_fini(cli_deployment_t *deployment)
     esp_sim_destroy(deployment->sim);
     esp_lowerer_destroy(deployment->lowerer);
     esp_cost_destroy(deployment->cost);
+    esp_costs_destroy(deployment->costs);
     esp_graph_destroy(deployment->step);
     esp_graph_destroy(deployment->model);
     esp_cluster_destroy(deployment->cluster);

@@ -60,6 +60,7 @@ esp_status_t run_create_exec(run_t *run, esp_diag_t *diag)
     run->exec_opts.mpi = run->launch != NULL;
     run->exec_opts.seed = (uint64_t)args->seed;
     run->exec_opts.collectives = (int32_t)args->collectives;
+    run->exec_opts.costs = run->plan.costs;
     run->exec_opts.timeline = args->trace != NULL;
     run->exec_opts.status_path = args->status_file;
     esp_status_t status = args->map != NULL ? read_map(run, diag) : ESP_OK;

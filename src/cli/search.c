@@ -29,8 +29,9 @@ int cli_search_run(const cli_args_t *args, cli_search_t *search)
     esp_status_t status = esp_cluster_load(args->cluster, NULL, &search->cluster, &diag);
     if (status != ESP_OK)
         return cli_fail(status, &diag);
-    result = cli_cost_create((cli_file_t){.path = args->costs}, search->model.step,
-                             (esp_precision_t)args->precision, &search->cluster, &search->cost);
+    result =
+        cli_cost_create((cli_file_t){.path = args->costs}, search->model.step,
+                        (esp_precision_t)args->precision, &search->cluster, &search->cost, NULL);
     if (result != CLI_DONE)
         return result;
     cli_progress_init(&progress, args);

@@ -16,12 +16,17 @@ static esp_status_t check_opts(const esp_exec_opts_t *opts, esp_diag_t *diag)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "options of another version of the library");
     if (opts->backend && !esp_i_kernels_find(opts->backend))
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "no kernel backend is called %s", opts->backend);
-    if (opts->collectives != ESP_COLLECTIVES_OWN && opts->collectives != ESP_COLLECTIVES_MPI)
+    if (opts->collectives < ESP_COLLECTIVES_OWN || opts->collectives > ESP_COLLECTIVES_AUTO)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "no kind of collectives has number %d",
                           opts->collectives);
     if (opts->collectives == ESP_COLLECTIVES_MPI && !opts->mpi)
         return esp_i_fail(diag, ESP_ERR_ARGUMENT,
                           "ranks in one process have no collectives of MPI: run under mpirun");
+    if (opts->collectives == ESP_COLLECTIVES_AUTO &&
+        (!opts->costs || opts->costs->n_collectives == 0))
+        return esp_i_fail(diag, ESP_ERR_ARGUMENT,
+                          "there are no measured collectives to choose by: espalier profile "
+                          "--links measures them under mpirun");
     return ESP_OK;
 }
 
@@ -165,7 +170,8 @@ esp_status_t esp_exec_create(const esp_deployment_t *deployment, const esp_exec_
     exec->wide = opts->wide != 0;
     exec->mpi = opts->mpi != 0;
     exec->timeline = opts->timeline != 0;
-    exec->library = opts->collectives == ESP_COLLECTIVES_MPI;
+    exec->library.used = exec->mpi && opts->collectives != ESP_COLLECTIVES_OWN;
+    exec->library.costs = opts->collectives == ESP_COLLECTIVES_AUTO ? opts->costs : NULL;
     exec->seed = opts->seed;
     const esp_status_t status = create(exec, opts, diag);
     if (status != ESP_OK) {

@@ -58,14 +58,25 @@ static void add_graph(esp_i_text_t *text, const esp_graph_t *g)
     add(text, g->tensor_dtype, g->n_tensors, sizeof *g->tensor_dtype);
 }
 
+static void add_costs(esp_i_text_t *text, const esp_costs_t *costs)
+{
+    for (int32_t i = 0; i < costs->n_collectives; i++) {
+        const esp_costs_collective_t *c = &costs->collective[i];
+        esp_i_text_addf(text, "%d %s %d %lld %.17g\n", c->kind, c->algorithm, c->ranks,
+                        (long long)c->bytes, c->ns);
+    }
+}
+
 static bool fingerprint(const esp_exec_t *exec, const esp_exec_opts_t *opts, char *print_out)
 {
     esp_i_text_t text;
     esp_i_text_init(&text, &exec->alloc);
     esp_i_text_addf(&text, "%s %d %d %d %llu %d %d\n", exec->backend->name, exec->wide,
-                    exec->timeline, exec->library, (unsigned long long)exec->seed, exec->n_ranks,
-                    exec->deployment->micro_batches);
+                    exec->timeline, opts->collectives, (unsigned long long)exec->seed,
+                    exec->n_ranks, exec->deployment->micro_batches);
     add(&text, opts->map, opts->n_map, sizeof *opts->map);
+    if (exec->library.costs)
+        add_costs(&text, exec->library.costs);
     add_graph(&text, exec->deployment->graph);
     add_deployment(&text, exec->deployment);
     const bool fine = !text.failed;

@@ -99,7 +99,8 @@ esp_status_t esp_i_profile_share_create(const esp_graph_t *graph, int64_t share,
     if (status == ESP_OK)
         status = esp_deployment_pack(out->lowerer, diag);
     if (status == ESP_OK)
-        status = esp_i_program_create(out->deployment, 0, false, false, alloc, &out->program, diag);
+        status = esp_i_program_create(out->deployment, 0, false, (esp_i_library_t){0}, alloc,
+                                      &out->program, diag);
     if (status != ESP_OK)
         esp_i_profile_share_fini(out);
     return status;

@@ -332,7 +332,7 @@ static esp_status_t compile_all(compile_t *c)
 }
 
 esp_status_t esp_i_program_create(const esp_deployment_t *d, int32_t device, bool wide,
-                                  bool library, const esp_allocator_t *alloc,
+                                  esp_i_library_t library, const esp_allocator_t *alloc,
                                   esp_i_program_t **program_out, esp_diag_t *diag)
 {
     if (!d || !d->buffer_offset || device < 0 || device >= d->cluster->n_devices)

@@ -13,6 +13,7 @@
 #ifndef ESP_EXEC_PROGRAM_H
 #define ESP_EXEC_PROGRAM_H
 
+#include "espalier/costs.h"
 #include "espalier/deploy.h"
 #include "exec/kernels.h"
 
@@ -92,14 +93,19 @@ typedef struct esp_i_program {
     bool loss_counts;   /* this device's part is to be added up over the ranks */
 } esp_i_program_t;
 
+/* Which collectives are left to the communication library, of those that it can carry out. */
+typedef struct esp_i_library {
+    bool used;
+    const esp_costs_t *costs; /* NULL: all; otherwise where it is faster by these */
+} esp_i_library_t;
+
 /*
  * Compiles. `deployment` must be packed and outlive the program. A device that does nothing has an
- * empty program. `library`: collectives that the communication library can carry out are left to
- * it. Errors: ESP_ERR_ARGUMENT (not packed), ESP_ERR_UNSUPPORTED (a tensor of two-byte floats,
- * which no backend stores), ESP_ERR_NOMEM. O(tasks + operands + pieces of movements).
+ * empty program. Errors: ESP_ERR_ARGUMENT (not packed), ESP_ERR_UNSUPPORTED (a tensor of two-byte
+ * floats, which no backend stores), ESP_ERR_NOMEM. O(tasks + operands + pieces of movements).
  */
 esp_status_t esp_i_program_create(const esp_deployment_t *deployment, int32_t device, bool wide,
-                                  bool library, const esp_allocator_t *alloc,
+                                  esp_i_library_t library, const esp_allocator_t *alloc,
                                   esp_i_program_t **program_out, esp_diag_t *diag);
 void esp_i_program_destroy(esp_i_program_t *program);
 
@@ -115,7 +121,7 @@ typedef struct esp_i_lists {
     const esp_deployment_t *deployment;
     int32_t device;
     bool wide, fine;
-    bool library; /* leaves to the communication library what it can carry out */
+    esp_i_library_t library;
     esp_allocator_t alloc;
     /* per root buffer: positions of the last two tasks that read its memory, -1 where there is
      * none; NULL: nothing but movements reads */

@@ -235,7 +235,7 @@ void esp_i_schedule_collective(esp_i_move_t *m)
 {
     const int32_t first = m->d->mesh_offset[m->from], n = m->d->mesh_offset[m->from + 1] - first;
     esp_i_circle_t circle;
-    if (m->lists->library && esp_i_schedule_library(m))
+    if (m->lists->library.used && esp_i_schedule_library(m))
         return;
     if (!esp_i_circle_make(m, n, m->d->mesh_device + first, &circle))
         return;

@@ -1,7 +1,7 @@
 /*
  * Collectives of the communication library: one call per tensor, all of them started in one stage,
- * in the order of the pairs. Whether a movement is left to the library depends on the deployment
- * alone, so all devices decide alike.
+ * in the order of the pairs. Whether a movement is left to the library depends on what
+ * all devices know alike: the deployment, and costs.
  */
 #include "exec/schedule.h"
 
@@ -45,6 +45,24 @@ static bool suits(const esp_i_move_t *m, int32_t n)
     return fine;
 }
 
+/* Messages carry a bucket at once; the library is called for each tensor. */
+static bool is_faster(const esp_i_move_t *m, int32_t n)
+{
+    const esp_costs_t *costs = m->lists->library.costs;
+    const esp_graph_t *g = m->d->graph;
+    int64_t bytes = 0;
+    double ns = 0;
+    for (int32_t p = 0; p < m->n_pairs; p++) {
+        const int64_t size = g->tensor_elements[m->d->value_tensor[m->src[p]]] * m->size;
+        const double one = esp_costs_collective_ns(costs, m->kind, "mpi", n, size);
+        if (one < 0)
+            return false;
+        ns += one;
+        bytes += size;
+    }
+    return ns < esp_costs_collective_ns(costs, m->kind, "own", n, bytes);
+}
+
 static void extent_push(esp_i_move_t *m, int64_t place, int64_t elements)
 {
     const esp_i_extent_t extent = {place, elements * m->size};
@@ -86,7 +104,7 @@ static void call_push(esp_i_move_t *m, int32_t pair, int32_t n)
 bool esp_i_schedule_library(esp_i_move_t *m)
 {
     const int32_t n = m->d->mesh_offset[m->from + 1] - m->d->mesh_offset[m->from];
-    if (!suits(m, n))
+    if (!suits(m, n) || (m->lists->library.costs && !is_faster(m, n)))
         return false;
     if (m->kind != ESP_COMM_REDUCE_SCATTER) { /* those work in the memory of the result */
         esp_i_stage_begin(m);

@@ -20,8 +20,8 @@ struct esp_exec {
     const esp_deployment_t *deployment;
     const esp_i_kernels_type_t *backend;
     bool wide, mpi, timeline;
-    bool library; /* collectives are the communication library's where it has them */
-    bool broken;  /* under MPI: the job is to end */
+    esp_i_library_t library;
+    bool broken; /* under MPI: the job is to end */
     uint64_t seed, step;
     int32_t n_ranks, first, n_here; /* ranks of the job; those of this process */
     int32_t *device;                /* per rank */

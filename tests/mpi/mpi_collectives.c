@@ -61,8 +61,9 @@ static void look(const matrix_case_t *c, int32_t wide, found_t *found)
     for (int32_t device = 0; device < c->bench.cluster->n_devices; device++) {
         esp_i_program_t *p = NULL;
         esp_diag_t diag = {0};
-        test_assert_ok(
-            esp_i_program_create(c->deployment, device, wide != 0, true, NULL, &p, &diag), &diag);
+        test_assert_ok(esp_i_program_create(c->deployment, device, wide != 0,
+                                            (esp_i_library_t){.used = true}, NULL, &p, &diag),
+                       &diag);
         for (int32_t i = 0; i < p->n_instrs; i++)
             for (int32_t s = 0; p->instr[i].kind == ESP_TASK_COMM && s < p->instr[i].n; s++) {
                 const esp_i_stage_t *stage = &p->stage[p->instr[i].first + s];
