@@ -295,6 +295,39 @@ static void test_roles(void **state)
     esp_graph_destroy(graph);
 }
 
+/* One number is a weight where weights are read, through views too; else a constant. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    onnx_model_t m;
+    om_init(&m, 17);
+    om_input(&m, "x", OM_FLOAT, "N 6 3");
+    om_weight(&m, "w", "3 1");
+    om_floats(&m, "bias", "1", "0.5");
+    om_floats(&m, "slope", "1", "0.25");
+    om_floats(&m, "half", "1", "0.5");
+    om_floats(&m, "single", "1 1", "2");
+    om_floats(&m, "scalar", "", "2");
+    om_ints(&m, "axes", "1", "1");
+    om_node(&m, "MatMul", "x w", "product", "");
+    om_node(&m, "Add", "bias product", "sum", "");
+    om_node(&m, "Unsqueeze", "slope axes", "slopes", "");
+    om_node(&m, "PRelu", "sum slopes", "rectified", "");
+    om_node(&m, "Mul", "rectified half", "scaled", "");
+    om_node(&m, "Add", "scaled half", "shifted", "");
+    om_node(&m, "PRelu", "shifted scalar", "bent", "");
+    om_node(&m, "Transpose", "single", "turned", "");
+    om_node(&m, "MatMul", "bent turned", "y", "");
+    om_output(&m, "y");
+    esp_graph_t *graph = om_graph(&m, NULL);
+    assert_int_equal(graph->n_parameters, 4);
+    const char *const names[] = {"w", "bias", "slope", "single"};
+    for (int32_t k = 0; k < 4; k++)
+        assert_int_equal(graph->tensor_role[gb_find(graph, names[k])], ESP_ROLE_PARAMETER);
+    assert_null(graph->tensor_data[gb_find(graph, "bias")]);
+    esp_graph_destroy(graph);
+}
+
 /* Weights have no data here, constants do. */
 static void test_literals(void **state)
 {
@@ -516,6 +549,7 @@ int main(void)
         cmocka_unit_test(test_rebind_computed_target),
         cmocka_unit_test(test_rebind_slice_and_token),
         cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_literals),
         cmocka_unit_test(test_any_order_and_dead_nodes),
         cmocka_unit_test(test_input_with_initializer),

@@ -199,7 +199,7 @@ esp_status_t esp_i_im_literal_shape(esp_i_import_t *im, const esp_i_pb_tensor_t 
 void esp_i_im_typed_field(int64_t data_type, uint32_t *number_out, esp_i_wire_type_t *type_out);
 
 /* A TensorProto of the file as a value, named `name`. An initializer of more than one float is
- * taken for a parameter. */
+ * taken for a parameter; for that of one see esp_i_im_scope_numbers. */
 esp_status_t esp_i_im_literal_value(esp_i_import_t *im, esp_i_wire_t body, bool initializer,
                                     esp_i_str_t *name_out, esp_i_value_t **out);
 esp_status_t esp_i_im_literal_read(const esp_i_import_t *im, const esp_i_value_t *v,

@@ -117,6 +117,7 @@ static esp_status_t import_graph(esp_i_scope_t *scope, const esp_i_pb_model_t *m
     ESP_TRY(esp_i_im_scope_nodes(scope, model->graph, ESP_I_GRAPH_NODES));
     if (scope->nodes.count == 0)
         return esp_i_fail(im->diag, ESP_ERR_INVALID, "the graph has no nodes");
+    esp_i_im_scope_numbers(scope);
     ESP_TRY(read_outputs(scope, model->graph, &outputs, &n_outputs));
     esp_status_t status = esp_i_im_scope_run(scope, n_outputs, outputs);
     if (status == ESP_OK)

@@ -90,6 +90,7 @@ static esp_status_t add_node(esp_i_scope_t *scope, esp_i_wire_t body)
                           node.op_type.length == 0 ? "op type" : "outputs");
     }
     esp_i_stub_t stub = {.body = body,
+                         .op = node.op_type,
                          .first_in = scope->operands.count,
                          .n_in = node.n_inputs,
                          .n_out = node.n_outputs};

@@ -7,6 +7,7 @@
 /* One node of the scope: where it lies in the file, and its names as ids. */
 typedef struct esp_i_stub {
     esp_i_wire_t body;
+    esp_i_str_t op;
     int32_t first_in, n_in, n_out; /* operands [first_in, ..): inputs, then outputs */
     int32_t next_in;               /* first input not yet looked at by the visit */
     bool open, done;               /* being visited; imported */
@@ -45,6 +46,12 @@ esp_status_t esp_i_im_scope_find(esp_i_scope_t *scope, const char *name, esp_i_v
 esp_status_t esp_i_im_scope_nodes(esp_i_scope_t *scope, esp_i_wire_t message, uint32_t number);
 /* Defines the initializers of a graph. */
 esp_status_t esp_i_im_scope_initializers(esp_i_scope_t *scope, esp_i_wire_t graph);
+/*
+ * Initializers of one float (but no scalars) become parameters where only weights are read:
+ * operands of products, convolutions, normalisations, PRelu and recurrent layers, and addends of a
+ * MatMul. (numbers.c)
+ */
+void esp_i_im_scope_numbers(esp_i_scope_t *scope);
 /* Imports one node, whose inputs are there. (node.c) */
 esp_status_t esp_i_im_node_import(esp_i_scope_t *scope, esp_i_stub_t stub);
 /* Reads the opset imports that hold in the scope. (node.c) */
