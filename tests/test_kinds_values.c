@@ -282,7 +282,7 @@ static void test_ties(void **state)
     assert_vector(dx[1], (const double[]){0, 0, 100}, 3);
     const esp_attr_t reduce = {.reduce = {.code = ESP_REDUCE_MAX, .axes = 1}};
     tie_gradients(ESP_KIND_REDUCE, &reduce, 1, 1, (const int64_t[]){5}, one, 5, dx);
-    assert_vector(dx[0], (const double[]){1, 1, 0, 1, 1}, 5); /* every extreme gets it all */
+    assert_vector(dx[0], (const double[]){0.25, 0.25, 0, 0.25, 0.25}, 5); /* all extremes share */
     const esp_attr_t pool = {
         .pool = {.window = {.rank = 1, .kernel = {3}, .stride = {1}, .dilation = {1}},
                  .is_max = 1}};

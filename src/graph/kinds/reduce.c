@@ -100,10 +100,10 @@ static esp_status_t expand(const esp_i_grad_t *grad, esp_tensor_id_t dy)
                       grad->diag);
 }
 
-/* dy * (x == y): each of several equal extremes gets the whole gradient. */
+/* (x == y) * dy / n: the n equal extremes share the gradient. NaN: there is none. */
 static esp_status_t choose(const esp_i_grad_t *grad, esp_tensor_id_t dy)
 {
-    esp_tensor_id_t y, equal, mask;
+    esp_tensor_id_t y, equal, mask, count, share;
     esp_attr_t attr = {0};
     attr.cast.dtype = grad->op->in[0].dtype;
     ESP_TRY(keep_axes(grad, grad->out[0], &y));
@@ -111,7 +111,11 @@ static esp_status_t choose(const esp_i_grad_t *grad, esp_tensor_id_t dy)
                               grad->diag));
     ESP_TRY(
         esp_i_make(grad->builder, ESP_KIND_CAST, &attr, 1, &equal, grad->name, &mask, grad->diag));
-    return esp_i_make_binary(grad->builder, ESP_ELT_MUL, mask, dy, grad->name, &grad->dx[0],
+    ESP_TRY(esp_i_make_reduce(grad->builder, ESP_REDUCE_SUM, mask, grad->op->attr->reduce.axes,
+                              true, grad->name, &count, grad->diag));
+    ESP_TRY(esp_i_make_binary(grad->builder, ESP_ELT_DIV_NO_NAN, dy, count, grad->name, &share,
+                              grad->diag));
+    return esp_i_make_binary(grad->builder, ESP_ELT_MUL, mask, share, grad->name, &grad->dx[0],
                              grad->diag);
 }
 
