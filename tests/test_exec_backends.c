@@ -208,6 +208,32 @@ static void test_cpu(void **state)
     check_kinds("cpu", false, 1e-5);
 }
 
+/* A state may be a sum with what it was before, in its own place. */
+static void test_sum_in_place(void **state)
+{
+    static const struct {
+        const char *name;
+        bool wide;
+    } backends[] = {{"reference", true}, {"reference", false}, {"cpu", false}};
+    const kind_example_t sum = {.name = "sum",
+                                .kind = ESP_KIND_ELTWISE,
+                                .attr.eltwise.code = ESP_ELT_ADD,
+                                .n_in = 2,
+                                .in = {{.rank = 1, .dims = {5}}, {.rank = 1, .dims = {5}}}};
+    (void)state;
+    for (int32_t b = 0; b < 3; b++) {
+        for (int32_t i = 0; i < 2; i++) {
+            rig_t rig;
+            rig_init(&rig, &sum, backends[b].wide);
+            rig.operand[2].place = rig.operand[i].place;
+            esp_i_kernels_t *kernels = create(backends[b].name, backends[b].wide, rig.bytes);
+            rig_run(&rig, kernels, 1e-6);
+            kernels->type->destroy(kernels);
+            rig_fini(&rig);
+        }
+    }
+}
+
 /* ---- updates -----------------------------------------------------------------------------------
  */
 
@@ -499,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_reference_wide),
         cmocka_unit_test(test_reference),
         cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_sum_in_place),
         cmocka_unit_test(test_updates),
         cmocka_unit_test(test_add),
         cmocka_unit_test(test_add_order),

@@ -1,7 +1,8 @@
 /*
  * The reference backend: the naive kernels of the registry, in double. Operands that are not
  * stored as doubles are converted through memory of the backend, which is as large as its largest
- * call needs; it is the judge of the others, and takes every dtype.
+ * call needs; results that replace an operand in place pass through it too. It is the judge of the
+ * others, and takes every dtype.
  */
 #include "exec/kernels.h"
 #include "exec/values.h"
@@ -50,9 +51,15 @@ static bool is_there(const esp_i_local_t *local)
     return local->place >= 0;
 }
 
-static bool is_converted(const esp_i_local_t *local)
+/* Whether operand i is worked on in memory of the backend: no kernel expects that its result lies
+ * where an input does. */
+static bool is_aside(const esp_i_call_t *call, int32_t i)
 {
-    return is_there(local) && local->dtype != ESP_DTYPE_F64;
+    const esp_i_local_t *local = &call->operand[i];
+    bool in_place = false;
+    for (int32_t k = 0; k < call->n_in && i >= call->n_in; k++)
+        in_place = in_place || call->operand[k].place == local->place;
+    return is_there(local) && (local->dtype != ESP_DTYPE_F64 || in_place);
 }
 
 static esp_i_buffer_t buffer_of(const esp_i_local_t *local)
@@ -95,7 +102,7 @@ static esp_status_t reference_prepare(esp_i_kernels_t *kernels, const esp_i_call
     esp_dtype_t *dtype = esp_i_arena_alloc(&self->state, n, sizeof *dtype);
     int64_t doubles = 0;
     for (int32_t i = 0; i < n; i++)
-        doubles += is_converted(&call->operand[i]) ? call->operand[i].elements : 0;
+        doubles += is_aside(call, i) ? call->operand[i].elements : 0;
     if (kernel == NULL || operand == NULL || dtype == NULL || make_room(self, doubles) != ESP_OK)
         return esp_i_fail(diag, ESP_ERR_NOMEM, "op %s: no memory for its reference kernel",
                           call->name);
@@ -117,8 +124,8 @@ static void connect(const reference_t *self, const reference_kernel_t *kernel)
         if (!is_there(local))
             continue;
         void *stored = esp_i_at(&self->base, local->place);
-        kernel->operand[i].data = is_converted(local) ? free_from : stored;
-        if (!is_converted(local))
+        kernel->operand[i].data = is_aside(kernel->call, i) ? free_from : stored;
+        if (!is_aside(kernel->call, i))
             continue;
         if (i < kernel->call->n_in)
             esp_i_values_load(local->dtype, local->elements, stored, free_from);
@@ -150,7 +157,7 @@ static esp_status_t reference_run(esp_i_kernels_t *kernels, void *kernel_in,
     esp_i_kind(call->kind)->kernel(&reference);
     for (int32_t i = call->n_in; i < call->n_in + call->n_out; i++) {
         const esp_i_local_t *local = &call->operand[i];
-        if (is_converted(local))
+        if (is_aside(call, i))
             esp_i_values_store(local->dtype, local->elements, kernel->operand[i].data,
                                esp_i_at(&self->base, local->place));
     }
