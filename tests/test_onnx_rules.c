@@ -123,6 +123,15 @@ static const node_case_t cases[] = {
      1,
      "1 1 2 2",
      "0.814029 -0.488376 -0.507565 0.89578"},
+    /* PyTorch's numbers: what ceil_mode adds is not counted, as it is by older evaluators */
+    {"AveragePool",
+     11,
+     "kernel_shape=[3,3] pads=[1,1,1,1] count_include_pad=1 strides=[2,2] ceil_mode=1",
+     {"f 1 1 4 6"},
+     1,
+     "1 1 3 4",
+     "0.343783 -0.464541 0.309564 0.444914 -0.391833 0.129746 0.0717998 -0.330596 -0.0438626 "
+     "0.489345 -0.49637 -0.24667"},
     {"GlobalAveragePool",
      7,
      "",

@@ -11,6 +11,7 @@ typedef struct window_attrs {
     int64_t pads[MAX_PADS];
     esp_i_str_t auto_pad;
     bool ceil;
+    int64_t ceil_added[ESP_MAX_SPATIAL]; /* to pad_hi */
 } window_attrs_t;
 
 static esp_status_t read_list(esp_i_node_t *node, const char *name, int32_t rank, int64_t least,
@@ -94,7 +95,8 @@ static esp_status_t resolve_pads(esp_i_node_t *node, window_attrs_t *attrs, cons
         /* one window more, if it starts before the padding at the end */
         if (attrs->ceil && rest > 0 &&
             (room / w->stride[d] + 1) * w->stride[d] < extent[d] + w->pad_lo[d])
-            w->pad_hi[d] += w->stride[d] - rest;
+            attrs->ceil_added[d] = w->stride[d] - rest;
+        w->pad_hi[d] += attrs->ceil_added[d];
     }
     return ESP_OK;
 }
@@ -182,11 +184,38 @@ esp_status_t esp_i_rule_conv_transpose(esp_i_node_t *node)
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
+/*
+ * Averages that count padding leave out what ceil_mode adds behind it. Where it added something,
+ * padding becomes an op of its own, and what is left in the window is not counted.
+ */
+static esp_status_t pad_apart(esp_i_node_t *node, const window_attrs_t *attrs, esp_attr_t *pool,
+                              esp_i_value_t **x)
+{
+    esp_window_t *w = &pool->pool.window;
+    esp_attr_t attr = {0};
+    bool added = false;
+    for (int32_t d = 0; d < w->rank; d++) {
+        int64_t extra = attrs->ceil_added[d];
+        added = added || extra > 0;
+        attr.pad.lo[d + 2] = w->pad_lo[d];
+        attr.pad.hi[d + 2] = w->pad_hi[d] - extra;
+    }
+    if (!added)
+        return ESP_OK;
+    for (int32_t d = 0; d < w->rank; d++) {
+        w->pad_lo[d] = 0;
+        w->pad_hi[d] = attrs->ceil_added[d];
+    }
+    pool->pool.count_padding = 0;
+    return esp_i_im_emit(node, ESP_KIND_PAD, &attr, 1, x, x);
+}
+
 /* code: 1 for max */
 esp_status_t esp_i_rule_pool(esp_i_node_t *node)
 {
     window_attrs_t attrs;
     esp_attr_t attr = {0};
+    esp_i_value_t *x;
     int64_t count_padding;
     ESP_TRY(esp_i_im_need_inputs(node, 1, 1));
     ESP_TRY(read_window(node, node->in[0]->rank, NULL, &attrs));
@@ -195,7 +224,10 @@ esp_status_t esp_i_rule_pool(esp_i_node_t *node)
     attr.pool.window = attrs.window;
     attr.pool.is_max = node->op->code;
     attr.pool.count_padding = count_padding != 0;
-    return esp_i_im_emit(node, ESP_KIND_POOL, &attr, 1, node->in, &node->out[0]);
+    x = node->in[0];
+    if (attr.pool.count_padding && !attr.pool.is_max)
+        ESP_TRY(pad_apart(node, &attrs, &attr, &x));
+    return esp_i_im_emit(node, ESP_KIND_POOL, &attr, 1, &x, &node->out[0]);
 }
 
 static uint32_t spatial_axes(const esp_i_value_t *x)
