@@ -39,7 +39,16 @@ network: {kind: switch, name: ethernet, bandwidth: 1 Gbit/s, latency: 10 us}
 # ---- both sides --------------------------------------------------------------------------------
 
 
-def loss_of(case: Case, output: Tensor, labels: Tensor) -> Tensor:
+def inputs_of(case: Case, data) -> list[Tensor]:
+    inputs = data if case.own_loss else data[:-1]
+    return [t.transpose(0, case.batch_axis) for t in inputs]
+
+
+def loss_of(case: Case, model: nn.Module, data: list[Tensor]) -> Tensor:
+    output = model(*inputs_of(case, data))
+    labels = data[-1].transpose(0, case.batch_axis)
+    if case.own_loss:
+        return output
     if labels.is_floating_point():
         return F.mse_loss(output, labels)
     if output.dim() != 4:
@@ -57,18 +66,19 @@ def train(case: Case, model: nn.Module, data: tuple[Tensor, ...], dtype: torch.d
     losses = []
     for step in range(STEPS):
         rows = [(step * BATCH + i) % ROWS for i in range(BATCH)]
-        *inputs, labels = (t[rows].transpose(0, case.batch_axis) for t in data)
         optimizer.zero_grad()
-        loss = loss_of(case, model(*inputs), labels)
+        loss = loss_of(case, model, [t[rows] for t in data])
         loss.backward()
         if case.optimizer.clip > 0:
             nn.utils.clip_grad_norm_(model.parameters(), case.optimizer.clip)
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
-    *inputs, labels = (t.transpose(0, case.batch_axis) for t in data)
+    model.eval()
     with torch.no_grad():
-        losses.append(loss_of(case, model.eval()(*inputs), labels).item())
+        size = BATCH if case.own_loss else ROWS
+        batches = zip(*(t.split(size) for t in data))
+        losses.append(sum(loss_of(case, model, batch).item() for batch in batches) * size / ROWS)
     tensors = {n: t for n, t in model.state_dict().items() if "num_batches" not in n}
     for name, parameter in model.named_parameters():
         state = optimizer.state[parameter]
@@ -82,7 +92,7 @@ def train(case: Case, model: nn.Module, data: tuple[Tensor, ...], dtype: torch.d
 
 def export(case: Case, model: nn.Module, data: tuple[Tensor, ...], path: pathlib.Path) -> None:
     """Writes the model. Its running statistics then have seen one batch, in the file and here."""
-    inputs = tuple(t[:BATCH].transpose(0, case.batch_axis) for t in data[:-1])
+    inputs = tuple(inputs_of(case, [t[:BATCH] for t in data]))
     names = [f"x{i}" for i in range(len(inputs))]
     torch.onnx.export(
         model,
@@ -93,7 +103,7 @@ def export(case: Case, model: nn.Module, data: tuple[Tensor, ...], path: pathlib
         opset_version=17,
         input_names=names,
         output_names=["logits"],
-        dynamic_axes={name: {case.batch_axis: "batch"} for name in (*names, "logits")},
+        dynamic_axes={name: {case.batch_axis: "batch"} for name in names},
         dynamo=False,
     )
 
@@ -184,7 +194,8 @@ def check(espalier: str, folder: pathlib.Path, name: str, case: Case) -> bool:
     for old in folder.glob("*.npy"):
         old.unlink()
     for i, rows in enumerate(data):
-        write_npy(folder / (f"x{i}.npy" if i + 1 < len(data) else "labels.npy"), rows)
+        labels = i + 1 == len(data) and not case.own_loss
+        write_npy(folder / ("labels.npy" if labels else f"x{i}.npy"), rows)
     types = torch.float32, torch.float64
     reference = {dtype: train(case, model, data, dtype) for dtype in types}
     good = True

@@ -65,6 +65,7 @@ class Case(NamedTuple):
     batch_axis: int = 0  # of the inputs and the output
     zero: str = "^k "  # parameters whose gradient is zero in exact arithmetic
     ignore: int = -100
+    own_loss: bool = False  # the model's output; then all data are inputs
 
 
 # ---- networks ----------------------------------------------------------------------------------
@@ -209,6 +210,71 @@ class Volumes(nn.Module):
         return self.out(self.average(torch.relu(self.up(hidden))).amax((2, 3)).mean(-1))
 
 
+class Judge(nn.Module):
+    """Computes its own loss, from weighted classes and from distances."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(7, 24), nn.GLU(), nn.Dropout(0.0), nn.LayerNorm(12))
+        self.classes = nn.Linear(12, 5)
+        self.points = nn.Linear(12, 3)
+        self.flags = nn.Linear(12, 2)
+        self.weight = torch.tensor([1, 0.5, 2, 1, 3])
+
+    def forward(self, x: Tensor, kind: Tensor, point: Tensor) -> Tensor:
+        hidden = self.body(x)
+        weight = self.weight.to(x.dtype)
+        loss = F.cross_entropy(self.classes(hidden), kind, weight)
+        far = (self.points(hidden) - point).abs()
+        loss = loss + torch.where(far < 0.5, far * far, far - 0.25).mean()
+        loss = loss + 0.1 * (1 - F.cosine_similarity(self.points(hidden), point)).mean()
+        flags = (point[:, :2] > 0).to(hidden.dtype)
+        return loss + F.binary_cross_entropy_with_logits(self.flags(hidden), flags)
+
+
+class Reader(nn.Module):
+    """Attends to the words of a text that are there, and reads the result in both directions."""
+
+    def __init__(self, vocab: int = 21, width: int = 12):
+        super().__init__()
+        self.words = nn.Embedding(vocab, width)
+        self.places = nn.Embedding(9, width)
+        self.attention = nn.MultiheadAttention(width, 3, batch_first=True)
+        self.rnn = nn.LSTM(width, 8, 2, bidirectional=True, batch_first=True)
+        self.scale = nn.Parameter(torch.ones(16))
+        self.out = nn.Linear(8, 21)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        places = torch.arange(ids.shape[1]).expand(ids.shape[0], -1)
+        hidden = self.words(ids) + self.places(places)
+        absent = ids < 4
+        hidden = hidden + self.attention(hidden, hidden, hidden, absent, need_weights=False)[0]
+        hidden = self.rnn(hidden.masked_fill(absent.unsqueeze(-1), 0.3))[0]
+        norm = hidden * torch.rsqrt(hidden.square().mean(-1, keepdim=True) + 1e-6) * self.scale
+        left, right = norm.chunk(2, -1)
+        return self.out(left * torch.sigmoid(right) + torch.cat([right[:, 1:], right[:, :1]], 1))
+
+
+class Picture(nn.Module):
+    """Shuffled pixels, paddings and scales of all sorts."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1, padding_mode="circular")
+        self.second = nn.Conv2d(2, 6, 3, stride=(2, 1), padding="valid", padding_mode="replicate")
+        self.third = nn.Conv2d(6, 6, 3, padding=1, padding_mode="replicate")
+        self.norm = nn.GroupNorm(6, 6)
+        self.out = nn.Conv2d(6, 10, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = F.pixel_shuffle(torch.relu(self.first(x)), 2)
+        hidden = self.second(F.pad(hidden, (1, 2, 0, 1), value=0.5))
+        small = F.interpolate(self.norm(self.third(hidden)), scale_factor=0.5, mode="nearest")
+        large = F.interpolate(small, size=(12, 25), mode="bicubic", align_corners=True)
+        hidden = F.max_pool2d(hidden, 2) * 0.5 + F.lp_pool2d(large.abs() + 0.1, 2, 2)
+        return self.out(torch.tanh(hidden)).mean((2, 3))
+
+
 def pooled() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1),
@@ -270,6 +336,10 @@ def signals() -> tuple[Tensor, Tensor]:
 
 def sentences() -> tuple[Tensor, Tensor, Tensor]:
     return tuple(torch.randint(19, (3, ROWS, 7)))
+
+
+def judged() -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(ROWS, 7), torch.randint(5, (ROWS,)), torch.randn(ROWS, 3)
 
 
 def vectors() -> tuple[Tensor, Tensor]:
@@ -371,6 +441,26 @@ CASES = {
         ("dp-proportional", "mp-metis"),
         SYNC,
         zero="^first.bias",
+    ),
+    "judge_adamw": Case(
+        Judge,
+        judged,
+        Optimizer("adamw", 1e-3, 0.1),
+        (*WHOLE, "mp-pipeline"),
+        own_loss=True,
+    ),
+    "reader_momentum": Case(
+        Reader,
+        lambda: text(21),
+        Optimizer("momentum", 0.1),
+        ("dp-proportional", "mp-pipeline", "mp-metis"),
+    ),
+    "picture_sgd": Case(
+        Picture,
+        images,
+        Optimizer("sgd", 0.05, 0.01),
+        ("dp-proportional", "mp-pipeline"),
+        zero="^third.bias",
     ),
     "dense_mse": Case(
         dense,
