@@ -144,7 +144,8 @@ def run(espalier: str, folder: pathlib.Path, case: Case, strategy: str, *options
          "--strategy", strategy, *case.optimizer.options(), *case.options)  # fmt: skip
     data = ",".join(f"{path.stem}={path}" for path in folder.glob("*.npy"))
     call("run", plan, "--data", data, "--eval-data", data, "--in-order", "--steps", STEPS,
-         "--log", log, "--checkpoint", checkpoint, *case.optimizer.schedule(), *options)  # fmt: skip
+         "--log", log, "--checkpoint", checkpoint,
+         *case.optimizer.schedule(), *options)  # fmt: skip
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     return [line["loss"] for line in lines] + [lines[-1]["eval_loss"]], read_checkpoint(checkpoint)
 
