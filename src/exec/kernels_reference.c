@@ -56,8 +56,9 @@ static bool is_there(const esp_i_local_t *local)
 static bool is_aside(const esp_i_call_t *call, int32_t i)
 {
     const esp_i_local_t *local = &call->operand[i];
+    const bool is_result = i >= call->n_in && local->elements > 0;
     bool in_place = false;
-    for (int32_t k = 0; k < call->n_in && i >= call->n_in; k++)
+    for (int32_t k = 0; k < call->n_in && is_result; k++)
         in_place = in_place || call->operand[k].place == local->place;
     return is_there(local) && (local->dtype != ESP_DTYPE_F64 || in_place);
 }
