@@ -182,7 +182,7 @@ def resnet_small(width: int = 32, blocks: int = 2) -> Export:
     return small_image_net([*body, nn.AdaptiveAvgPool2d(1)], channels)
 
 
-def vgg_small(dense: int = 2048) -> Export:
+def vgg_small(dense: int = 1024) -> Export:
     """The convolutions of VGG-11 at a quarter of their channels before a head that holds most weights."""
     body, channels = [], 3
     for outputs in (16, 0, 32, 0, 64, 64, 0, 128, 128, 0):
@@ -215,7 +215,7 @@ MEASURED: dict[str, Callable[[], Export]] = {
     "resnet_small": resnet_small,
     "vgg_small": vgg_small,
     "transformer_small": partial(
-        transformer, layers=2, length=32, vocab=2000, width=256, inner=1024
+        transformer, layers=2, length=32, vocab=2000, width=256, inner=512
     ),
     "lstm_small": partial(recurrent_lm, nn.LSTM, width=256, vocab=2000),
 }

@@ -215,22 +215,15 @@ typedef struct phase {
     double cpu_ns; /* of the thread that carries messages */
 } phase_t;
 
-static double own_cpu_ns(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
-}
-
 typedef esp_status_t (*during_fn)(void *context, esp_i_profile_t *p);
 
 static esp_status_t observe(worker_t *w, esp_i_profile_t *p, during_fn during, void *context,
                             phase_t *phase)
 {
     const int64_t start = esp_i_now_ns(), first = atomic_load(&w->n);
-    const double cpu = own_cpu_ns();
+    const double cpu = esp_i_own_cpu_ns();
     ESP_TRY(during(context, p));
-    phase->cpu_ns += own_cpu_ns() - cpu;
+    phase->cpu_ns += esp_i_own_cpu_ns() - cpu;
     phase->ns += (double)(esp_i_now_ns() - start);
     phase->products += (double)(atomic_load(&w->n) - first);
     return ESP_OK;
