@@ -125,6 +125,8 @@ esp_status_t run_plan_steps(run_t *run, esp_diag_t *diag)
         return usage(diag, "--steps and --epochs say the same thing twice");
     if (args->epochs > 0 && run->data == NULL)
         return usage(diag, "--epochs needs data: --data NAME=FILE");
+    if (args->epochs > 0 && args->epochs > INT64_MAX / 1000 / esp_data_epoch_steps(run->data))
+        return usage(diag, "--epochs %lld: too many steps", (long long)args->epochs);
     if (args->epochs > 0)
         run->until = args->epochs * esp_data_epoch_steps(run->data);
     if (args->checkpoint_every > 0 && args->checkpoint == NULL)

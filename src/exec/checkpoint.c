@@ -17,6 +17,9 @@ typedef struct facts {
 } facts_t;
 enum { N_FACTS = 6 };
 
+/* No run gets there: a nanosecond a step for 100 days. Sums with other numbers of steps fit. */
+#define MOST_STEPS ((uint64_t)9000000000000000)
+
 static esp_status_t state_facts(const esp_train_job_t *job, const esp_data_t *data, facts_t *facts,
                                 esp_diag_t *diag)
 {
@@ -146,9 +149,19 @@ static esp_status_t check_facts(const esp_train_job_t *job, const esp_data_t *da
     ESP_TRY(expect(st, "data_rows", facts.rows, "number of rows of data", diag));
     errno = 0;
     *step_out = step != NULL && step[0] >= '0' && step[0] <= '9' ? strtoull(step, &end, 10) : 0;
-    if (step == NULL || step[0] < '0' || step[0] > '9' || *end != '\0' || errno != 0)
+    if (step == NULL || step[0] < '0' || step[0] > '9' || *end != '\0' || errno != 0 ||
+        *step_out > MOST_STEPS)
         return esp_i_fail(diag, ESP_ERR_INVALID, "its metadata has no step");
     return ESP_OK;
+}
+
+static bool same_shape(const esp_graph_t *graph, esp_tensor_id_t tensor,
+                       const esp_i_st_tensor_t *found)
+{
+    bool same = found->rank == graph->tensor_rank[tensor];
+    for (int32_t d = 0; d < found->rank && same; d++)
+        same = found->dims[d] == graph->tensor_dims[tensor][d];
+    return same;
 }
 
 /* On rank 0: tensor `at` of the file is `tensor` of the graph. Files are in the order of graphs. */
@@ -161,7 +174,8 @@ static esp_status_t read_one(const esp_train_job_t *job, const esp_i_st_t *st, i
         const esp_i_st_tensor_t *found = &st->tensor[(at + k) % st->n_tensors];
         if (strcmp(found->name, name) != 0)
             continue;
-        if (found->dtype != esp_i_outside_dtype(job, tensor) || found->bytes != bytes)
+        if (found->dtype != esp_i_outside_dtype(job, tensor) || found->bytes != bytes ||
+            !same_shape(job->graph, tensor, found))
             break;
         if (bytes > 0)
             memcpy(values, st->data + found->offset, (size_t)bytes);

@@ -277,7 +277,8 @@ static esp_status_t read_elements(const column_t *column, int64_t first, int64_t
     }
     for (int64_t i = 0; column->bound < INT64_MAX && i < n; i++) {
         int64_t value = integer_at(column->dtype, out, i);
-        if ((value < 0 || value >= column->bound) && value != column->ignored) {
+        bool ignored = value == column->ignored && value != INT64_MIN;
+        if ((value < 0 || value >= column->bound) && !ignored) {
             esp_i_diag_file(diag, column->path);
             return esp_i_fail(diag, ESP_ERR_INVALID, "row %lld: %lld is not in [0, %lld)",
                               (long long)row, (long long)value, (long long)column->bound);

@@ -24,7 +24,12 @@ static esp_status_t map(esp_i_status_file_t *status, const char *path, esp_diag_
     const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0)
         return io_fail(diag, path, "open");
-    if (ftruncate(file, (off_t)status->bytes) != 0) {
+    /* With its blocks: on a full disk a store to memory that has none would be a fault. */
+    int error = ftruncate(file, (off_t)status->bytes) != 0 ? errno : 0;
+    if (error == 0)
+        error = posix_fallocate(file, 0, (off_t)status->bytes);
+    if (error != 0) {
+        errno = error;
         (void)io_fail(diag, path, "size");
         (void)close(file);
         return ESP_ERR_IO;

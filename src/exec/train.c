@@ -118,6 +118,15 @@ static esp_status_t save(loop_t *loop, int64_t step)
     return ESP_OK;
 }
 
+static esp_status_t evaluate(loop_t *loop)
+{
+    const esp_train_opts_t *opts = loop->opts;
+    ESP_TRY(esp_evaluator_run(opts->evaluator, loop->job, opts->evaluation_data,
+                              &loop->result.evaluation, loop->diag));
+    loop->result.evaluated = 1;
+    return ESP_OK;
+}
+
 static esp_status_t run(loop_t *loop, int64_t n)
 {
     const esp_train_opts_t *opts = loop->opts;
@@ -136,11 +145,8 @@ static esp_status_t run(loop_t *loop, int64_t n)
     loop->result.loss = loop->loss[n - 1];
     loop->seconds += seconds;
     adapt(loop, seconds);
-    if (evaluates) {
-        ESP_TRY(esp_evaluator_run(opts->evaluator, loop->job, opts->evaluation_data,
-                                  &loop->result.evaluation, loop->diag));
-        loop->result.evaluated = 1;
-    }
+    if (evaluates)
+        ESP_TRY(evaluate(loop));
     tell(loop, first, n, seconds, evaluates ? &loop->result.evaluation : NULL);
     return due(step, opts->checkpoint_every, opts->until) ? save(loop, step) : ESP_OK;
 }
@@ -159,6 +165,9 @@ static esp_status_t run_all(loop_t *loop)
         }
         ESP_TRY(run(loop, decision.steps));
     }
+    /* Nothing was left to do: what is there is evaluated. */
+    if (loop->opts->evaluator != NULL && loop->result.steps == 0 && loop->result.stopped == 0)
+        ESP_TRY(evaluate(loop));
     return save(loop, (int64_t)esp_exec_step(exec));
 }
 
