@@ -180,6 +180,10 @@ static void from_profile_to_comparison(void **state)
     assert_true(number(&r, "recorded_steps") == 3 && number(&r, "steps") == 4 + 4 + 2);
     assert_true(number(&r, "measured_step_s") > 0 && number(&r, "replay_s") > 0);
     cli_result_free(&r);
+    cli_run(&r, "compare --measured %s %s --quiet", trace, f.plan);
+    cli_expect(&r, 0);
+    assert_string_equal(r.out, "");
+    cli_result_free(&r);
     cli_run(&r, "compare --measured %s %s", trace, f.plan);
     cli_expect(&r, 0);
     cli_expect_narrow(&r);
@@ -205,8 +209,12 @@ static void wrong_profiles(void **state)
         {"profile examples/digits/digits.onnx --shares 0", "--shares", 2},
         {"profile examples/digits/digits.onnx -o /nowhere/costs.json", "/nowhere", 1},
         {"profile /nowhere.onnx", "/nowhere.onnx", 1},
+        {"profile examples/digits/digits.onnx --batch 4 --seconds 0 --runs 1 --shares 1 -o "
+         "/dev/full",
+         "/dev/full: cannot write: No space left", 1},
+        {"profile --links -c clusters/lab.yaml -o clusters/lab.yaml", "would overwrite", 2},
         {"profile examples/digits/digits.onnx -c /nowhere.yaml", "/nowhere.yaml", 1},
-        {"profile examples/digits/digits.onnx --seconds 0 --runs 1 --shares 1 -q -o "
+        {"profile examples/digits/digits.onnx --seconds 3600 -q -o " /* before it is measured */
          "clusters/lab.yaml",
          "lab.yaml", 1},
     };

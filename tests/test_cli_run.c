@@ -46,6 +46,8 @@ static void write_data(void)
     write_array("few.npy", ESP_DTYPE_I64, 1, (int64_t[]){ROWS - 1}, labels);
     labels[33] = 10;
     write_array("bad.npy", ESP_DTYPE_I64, 1, (int64_t[]){ROWS}, labels);
+    labels[33] = INT64_MIN;
+    write_array("least.npy", ESP_DTYPE_I64, 1, (int64_t[]){ROWS}, labels);
 }
 
 static int setup(void **state)
@@ -171,11 +173,13 @@ static void test_resumes(void **state)
     run_in_dir(&result, RUN "--steps 1 --weights @/b.safetensors");
     cli_expect(&result, 0);
     cli_result_free(&result);
-    /* Nothing is left to do. */
-    run_in_dir(&result, RUN "--steps 4 --resume @/b.safetensors --json");
+    /* Nothing is left to do, but to evaluate. */
+    run_in_dir(&result, RUN "--steps 4 --resume @/b.safetensors --json "
+                            "--eval-data images=@/x.npy,labels=@/y.npy");
     cli_expect(&result, 0);
     cli_expect_json(&result);
     assert_non_null(strstr(result.out, "\"steps\": 0"));
+    assert_non_null(strstr(result.out, "\"accuracy\": "));
     cli_result_free(&result);
 }
 
@@ -263,6 +267,7 @@ static const struct bad {
     {"run @/plan.json --data images=@/y.npy,labels=@/y.npy", 1, "y.npy: its shape [70]"},
     {"run @/plan.json --data images=@/x.npy,labels=@/few.npy", 1, "few.npy: it has 69 rows"},
     {"run @/plan.json --data images=@/x.npy,labels=@/bad.npy", 1, "row 33: 10 is not in [0, 10)"},
+    {"run @/plan.json --data images=@/x.npy,labels=@/least.npy", 1, "row 33: -922337203685"},
     {"run @/plan.json --data images=@/x.npy,labels=@/x.npy", 1, "x.npy: input labels is of int64"},
     {RUN "--eval-data images=@/x.npy", 2, "no data for input labels"},
     /* weights and checkpoints */
@@ -277,6 +282,14 @@ static const struct bad {
     {"run @/plan.json --checkpoint @/plan.json", 2, "would overwrite the input"},
     {"run @/plan.json --log @/plan.json", 2, "would overwrite the input"},
     {"run @/plan.json --log @/l --checkpoint @/l", 2, "name the same file"},
+    {RUN "--log @/x.npy", 2, "x.npy would overwrite the input"},
+    {RUN "--status @/y.npy", 2, "would overwrite the input"},
+    {RUN "--eval-data images=@/x.npy,labels=@/few.npy --trace @/few.npy", 2, "would overwrite"},
+    {RUN "--weights @/w --checkpoint @/w", 2, "would overwrite the input"},
+    {RUN "--resume @/w --log @/w", 2, "would overwrite the input"},
+    {RUN "--checkpoint examples/digits/digits.onnx", 2, "would overwrite the input"},
+    {RUN "--status @/s --trace @/s", 2, "--trace and --status name the same file"},
+    {RUN "--log /dev/stdout --json", 2, "is standard output, which --json has"},
     {"run @/plan.json --log @/nowhere/l", 1, "directory does not exist"},
     {"run @/plan.json --quiet --log /dev/full", 1, "/dev/full: cannot write: No space left"},
     {"run @/plan.json --quiet --checkpoint /dev/full", 1, "/dev/full: cannot write"},
@@ -295,6 +308,67 @@ static void test_table(void **state)
         assert_int_equal(test_dir_count(&dir), before);
         cli_result_free(&result);
     }
+}
+
+/* A step that no run reaches. */
+static void test_far_checkpoint(void **state)
+{
+    static const char far[] = "\"step\": \"18446744073709551615\"";
+    char path[TEST_PATH_MAX], *all;
+    size_t length, at = 8, more = strlen(far) - strlen("\"step\": \"1\"");
+    cli_result_t result;
+    (void)state;
+    run_in_dir(&result, RUN "--steps 1 --checkpoint @/far.safetensors");
+    cli_expect(&result, 0);
+    cli_result_free(&result);
+    char *old = test_read_file(test_dir_file(&dir, "far.safetensors", path), &length);
+    while (memcmp(old + at, "\"step\": \"1\"", strlen(far) - more) != 0)
+        at++;
+    assert_non_null(all = malloc(length + more));
+    memcpy(all, old, at);
+    memcpy(all + at, far, strlen(far));
+    memcpy(all + at + strlen(far), old + at + strlen(far) - more, length - at - strlen(far) + more);
+    uint64_t header;
+    memcpy(&header, old, sizeof header);
+    header += more;
+    memcpy(all, &header, sizeof header);
+    test_write_file(path, all, length + more);
+    free(old);
+    free(all);
+    run_in_dir(&result, RUN "--steps 2 --resume @/far.safetensors");
+    cli_expect_error(&result, 1, "its metadata has no step");
+    cli_result_free(&result);
+}
+
+/* With a standard file closed, no other takes its number. */
+static void test_closed_output(void **state)
+{
+    char path[TEST_PATH_MAX], line[TEST_PATH_MAX * 4];
+    int status;
+    (void)state;
+    expand(RUN "--steps 3 --log @/closed.jsonl --checkpoint @/closed.safetensors --verbose", line);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        char *argv[32] = {NULL}, program[] = ESP_CLI;
+        int n = 0;
+        argv[n++] = program;
+        for (char *word = strtok(line, " "); word != NULL; word = strtok(NULL, " "))
+            argv[n++] = word;
+        for (int fd = 0; fd < 3; fd++)
+            (void)close(fd);
+        if (chdir(ESP_SOURCE_DIR) == 0)
+            (void)execv(argv[0], argv);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1); /* its report is lost */
+    char *log = test_read_file(test_dir_file(&dir, "closed.jsonl", path), NULL);
+    assert_int_equal(count_lines(log), 3);
+    assert_null(strstr(log, "espalier"));
+    free(log);
+    remove_file("closed.jsonl");
+    remove_file("closed.safetensors");
 }
 
 /* Another graph, another seed, other data. */
@@ -331,6 +405,8 @@ int main(void)
         cmocka_unit_test(test_signals),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_foreign_checkpoints),
+        cmocka_unit_test(test_far_checkpoint),
+        cmocka_unit_test(test_closed_output),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

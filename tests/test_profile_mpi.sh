@@ -63,6 +63,11 @@ job 3 profile "$model" -c "$dir/two.yaml" -q -o "$dir/other.json"
 expect 1 "the cluster has 2 devices, but the job has 3 processes"
 [ ! -e "$dir/other.json" ] || failures=1
 
+# What is bad is said once.
+job 2 profile "$dir/none.onnx" -c "$dir/two.yaml" -o "$dir/other.json"
+expect 1 "none.onnx: cannot open"
+[ "$(echo "$output" | grep -c "^espalier: ")" = 1 ] || failures=1
+
 output=$("$ESP_CLI" plan "$model" --batch 32 -c "$dir/two.yaml" --costs "$dir/costs.json" \
     --strategy dp-allreduce -q -o "$dir/plan.json" 2>&1)
 status=$?

@@ -190,8 +190,12 @@ int cli_deployment_fail(const cli_args_t *args, esp_status_t status, esp_diag_t 
 
 /* Writes the plan file of a search. */
 int cli_plan_write(const cli_args_t *args, const cli_search_t *search);
-/* Whether --output and --trace could be written: fails before the search rather than after it. */
+/*
+ * Whether all that is to be written could be, and takes the place of nothing that is read or also
+ * written: fails before the work rather than after it. The second: of a file that another names.
+ */
 int cli_check_outputs(const cli_args_t *args);
+int cli_check_outputs_beside(const cli_args_t *args, const char *input);
 /* Writes the trace of the last run of `sim`. */
 int cli_trace_write(const esp_sim_t *sim, const char *path);
 

@@ -1,6 +1,8 @@
 /* espalier compare: every baseline and the search side by side, or a plan and its measurement. */
 #include "cli.h"
 
+#include <stdlib.h>
+
 static int print_search(const cli_args_t *args, const cli_search_t *search)
 {
     esp_report_opts_t opts = cli_report_opts(args);
@@ -43,7 +45,9 @@ static int print_measured(const cli_args_t *args, const cli_deployment_t *d)
     esp_measured_destroy(measured);
     if (status != ESP_OK)
         return cli_fail_in(args->measured, status, &diag) == CLI_FAULT ? CLI_FAULT : CLI_BAD_INPUT;
-    return cli_print_report(status, text, &diag);
+    int result = args->quiet && !args->json ? CLI_DONE : cli_print(text);
+    free(text);
+    return result;
 }
 
 static int compare_measured(const cli_args_t *args)

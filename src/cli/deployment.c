@@ -173,6 +173,19 @@ static int load_costs(const cli_args_t *args, esp_launch_t *launch, cli_deployme
     return result;
 }
 
+/* The files that the plan names are inputs, too. */
+static int check_outputs(const cli_args_t *args, esp_launch_t *launch, const esp_plan_t *plan)
+{
+    esp_diag_t diag = {0};
+    int32_t result = CLI_DONE;
+    if (esp_launch_rank(launch) == 0)
+        result = cli_check_outputs_beside(args, plan->model_path);
+    if (esp_launch_rank(launch) == 0 && result == CLI_DONE && plan->costs_path[0] != '\0')
+        result = cli_check_outputs_beside(args, plan->costs_path);
+    esp_status_t status = esp_launch_share(launch, &result, sizeof result, &diag);
+    return status == ESP_OK ? result : cli_fail(status, &diag);
+}
+
 int cli_deployment_load_on(const cli_args_t *args, esp_launch_t *launch,
                            cli_deployment_t *deployment)
 {
@@ -185,7 +198,10 @@ int cli_deployment_load_on(const cli_args_t *args, esp_launch_t *launch,
     status = esp_launch_agree(launch, status, &diag);
     if (status != ESP_OK)
         return cli_deployment_fail(args, status, &diag);
-    int32_t result = load_costs(args, launch, deployment);
+    int32_t result = check_outputs(args, launch, deployment->plan);
+    if (result != CLI_DONE)
+        return result;
+    result = load_costs(args, launch, deployment);
     if (result != CLI_DONE)
         return result == CLI_USAGE ? CLI_BAD_INPUT : result;
     status = esp_launch_agree(launch, lower(deployment, &diag), &diag);

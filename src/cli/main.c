@@ -1,9 +1,11 @@
 /* espalier: the command. */
 #include "cli.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const cli_command_t *const commands[] = {
     &cli_inspect, &cli_cluster, &cli_plan, &cli_compare, &cli_simulate, &cli_run, &cli_profile,
@@ -60,8 +62,20 @@ static int run_command(const cli_command_t *command, int argc, char **argv)
     return result;
 }
 
+/* Where one of the three is closed a file would take its number, and what is printed. */
+static void hold_standard_files(void)
+{
+    int file;
+    do
+        file = open("/dev/null", O_RDONLY); /* writing there fails, as it should */
+    while (file >= 0 && file <= STDERR_FILENO);
+    if (file >= 0)
+        (void)close(file);
+}
+
 int main(int argc, char **argv)
 {
+    hold_standard_files();
     (void)signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error, and reported as one */
     if (argc < 2) {
         print_usage(stderr);

@@ -59,41 +59,102 @@ static bool same_file(const char *a, const char *b)
            x.st_ino == y.st_ino;
 }
 
-/* A result must not take the place of what it is made of, nor of another result. */
-static int check_clash(const cli_args_t *args, const char *option, const char *path)
+/* Whether `path` is a file of a list of NAME=FILE. */
+static bool is_listed(const char *list, const char *path)
 {
-    const char *other = same_file(path, args->operand)   ? args->operand
-                        : same_file(path, args->cluster) ? args->cluster
-                        : same_file(path, args->costs)   ? args->costs
-                                                         : NULL;
-    if (other == NULL)
-        return CLI_DONE;
-    cli_error("--%s %s would overwrite the input %s", option, path, other);
+    bool same = false;
+    while (list != NULL && *list != '\0' && !same) {
+        size_t length = strcspn(list, ",");
+        const char *equals = memchr(list, '=', length);
+        char *file =
+            equals != NULL ? strndup(equals + 1, length - (size_t)(equals + 1 - list)) : NULL;
+        same = same_file(path, file);
+        free(file);
+        list += length + (list[length] == ',');
+    }
+    return same;
+}
+
+static bool is_standard_output(const char *path)
+{
+    struct stat x, y;
+    return stat(path, &x) == 0 && fstat(STDOUT_FILENO, &y) == 0 && !S_ISCHR(x.st_mode) &&
+           x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+typedef struct output {
+    const char *option, *path;
+} output_t;
+enum { OUTPUTS = 5 };
+
+static void list_outputs(const cli_args_t *args, output_t out[OUTPUTS])
+{
+    out[0] = (output_t){"checkpoint", args->checkpoint};
+    out[1] = (output_t){"log", args->log};
+    out[2] = (output_t){"status", args->status_file};
+    out[3] = (output_t){"output", args->output};
+    out[4] = (output_t){"trace", args->trace};
+}
+
+static int clash(const output_t *output)
+{
+    cli_error("--%s %s would overwrite the input of that name", output->option, output->path);
     return CLI_USAGE;
+}
+
+/* A result must not take the place of what it is made of; but a run goes on with its checkpoint. */
+static int check_inputs(const cli_args_t *args, const output_t *output)
+{
+    const char *const inputs[] = {args->operand, args->cluster,  args->costs,
+                                  args->weights, args->measured, args->resume};
+    int n = sizeof inputs / sizeof *inputs - (output->path == args->checkpoint ? 1 : 0);
+    for (int i = 0; i < n; i++)
+        if (same_file(output->path, inputs[i]))
+            return clash(output);
+    return is_listed(args->data, output->path) || is_listed(args->eval_data, output->path)
+               ? clash(output)
+               : CLI_DONE;
+}
+
+int cli_check_outputs_beside(const cli_args_t *args, const char *input)
+{
+    output_t outputs[OUTPUTS];
+    list_outputs(args, outputs);
+    for (int i = 0; i < OUTPUTS; i++)
+        if (same_file(outputs[i].path, input))
+            return clash(&outputs[i]);
+    return CLI_DONE;
+}
+
+/* Nor may it take the place of another result. */
+static int check_others(const cli_args_t *args, const output_t *outputs, int at)
+{
+    const output_t *output = &outputs[at];
+    for (int i = 0; i < at; i++)
+        if (same_file(output->path, outputs[i].path)) {
+            cli_error("--%s and --%s name the same file: %s", output->option, outputs[i].option,
+                      output->path);
+            return CLI_USAGE;
+        }
+    if (args->json && output->path != NULL && is_standard_output(output->path)) {
+        cli_error("--%s %s is standard output, which --json has for itself", output->option,
+                  output->path);
+        return CLI_USAGE;
+    }
+    return CLI_DONE;
 }
 
 int cli_check_outputs(const cli_args_t *args)
 {
-    int result = check_clash(args, "output", args->output);
-    if (result == CLI_DONE)
-        result = check_clash(args, "trace", args->trace);
-    if (result == CLI_DONE && same_file(args->output, args->trace)) {
-        cli_error("--output and --trace name the same file: %s", args->output);
-        result = CLI_USAGE;
+    output_t outputs[OUTPUTS];
+    int result = CLI_DONE;
+    list_outputs(args, outputs);
+    for (int i = 0; i < OUTPUTS && result == CLI_DONE; i++) {
+        result = check_inputs(args, &outputs[i]);
+        if (result == CLI_DONE)
+            result = check_others(args, outputs, i);
     }
-    if (result == CLI_DONE)
-        result = check_clash(args, "checkpoint", args->checkpoint);
-    if (result == CLI_DONE)
-        result = check_clash(args, "log", args->log);
-    if (result == CLI_DONE && same_file(args->log, args->checkpoint)) {
-        cli_error("--log and --checkpoint name the same file: %s", args->log);
-        result = CLI_USAGE;
-    }
-    if (result == CLI_DONE)
-        result = check_output(args->checkpoint);
-    if (result == CLI_DONE)
-        result = check_output(args->log);
-    if (result == CLI_DONE)
-        result = check_output(args->output);
-    return result == CLI_DONE ? check_output(args->trace) : result;
+    for (int i = 0; i < OUTPUTS && result == CLI_DONE; i++)
+        result = check_output(outputs[i].path);
+    return result;
 }

@@ -2,11 +2,12 @@
 #include "cli.h"
 
 #include "espalier/profile.h"
+#include "espalier/train.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 static esp_profile_opts_t profile_opts(const cli_args_t *args, cli_progress_t *progress)
 {
@@ -23,15 +24,14 @@ static esp_profile_opts_t profile_opts(const cli_args_t *args, cli_progress_t *p
 }
 
 static esp_status_t measure(const cli_args_t *args, const esp_graph_t *step,
-                            const esp_cluster_t *cluster, esp_costs_t **costs, int32_t *rank,
-                            esp_diag_t *diag)
+                            const esp_cluster_t *cluster, esp_costs_t **costs, esp_diag_t *diag)
 {
     cli_progress_t progress;
     cli_progress_init(&progress, args);
     esp_profile_opts_t opts = profile_opts(args, &progress);
     esp_status_t status = cluster != NULL
                               ? esp_profile_cluster(step, cluster, args->measure_links, &opts, NULL,
-                                                    costs, rank, diag)
+                                                    costs, NULL, diag)
                               : esp_profile_ops(step, args->type, &opts, NULL, costs, diag);
     cli_progress_fini(&progress);
     return status;
@@ -39,17 +39,23 @@ static esp_status_t measure(const cli_args_t *args, const esp_graph_t *step,
 
 /* ---- results ------------------------------------------------------------------------------ */
 
-/* What the file has already stays, where it was not measured again. */
-static esp_status_t merge_file(const char *path, esp_costs_t **costs, esp_diag_t *diag)
+/* Costs that the file has already; NULL: none. */
+static esp_status_t read_older(const char *path, esp_costs_t **older, esp_diag_t *diag)
 {
-    esp_costs_t *older, *both;
-    if (access(path, F_OK) != 0)
+    struct stat info;
+    *older = NULL;
+    if (path == NULL || stat(path, &info) != 0 || !S_ISREG(info.st_mode))
         return ESP_OK;
-    esp_status_t status = esp_costs_read(path, NULL, &older, diag);
-    if (status != ESP_OK)
-        return status;
-    status = esp_costs_merge(older, *costs, NULL, &both, diag);
-    esp_costs_destroy(older);
+    return esp_costs_read(path, NULL, older, diag);
+}
+
+/* Older ones stay where they were not measured again. */
+static esp_status_t merge(const esp_costs_t *older, esp_costs_t **costs, esp_diag_t *diag)
+{
+    esp_costs_t *both;
+    if (older == NULL)
+        return ESP_OK;
+    esp_status_t status = esp_costs_merge(older, *costs, NULL, &both, diag);
     if (status != ESP_OK)
         return status;
     esp_costs_destroy(*costs);
@@ -80,23 +86,21 @@ static void say_who_is_faster(const esp_costs_t *costs)
     }
 }
 
-static int finish(const cli_args_t *args, esp_costs_t **costs)
+static int finish(const cli_args_t *args, const esp_costs_t *older, esp_costs_t **costs)
 {
     esp_diag_t diag = {0};
     char *text = NULL;
-    esp_status_t status = args->output != NULL ? merge_file(args->output, costs, &diag) : ESP_OK;
+    esp_status_t status = merge(older, costs, &diag);
     if (status == ESP_OK)
         status = esp_costs_to_json(*costs, NULL, &text, &diag);
-    if (status != ESP_OK)
-        return cli_fail(status, &diag);
-    int result = CLI_DONE;
-    if (args->output == NULL) {
-        result = cli_print(text);
-    } else {
+    if (status == ESP_OK && args->output != NULL)
         status = esp_file_write(args->output, text, strlen(text), &diag);
-        result = status == ESP_OK ? CLI_DONE : cli_fail(status, &diag);
-        if (status == ESP_OK && !args->quiet && !args->json)
-            say_who_is_faster(*costs);
+    int result = status == ESP_OK ? CLI_DONE : cli_fail(status, &diag);
+    if (status == ESP_OK && (args->output == NULL || args->json))
+        result = cli_print(text);
+    if (status == ESP_OK && args->output != NULL && !args->json && !args->quiet) {
+        say_who_is_faster(*costs);
+        result = cli_print("");
     }
     free(text);
     return result;
@@ -104,22 +108,14 @@ static int finish(const cli_args_t *args, esp_costs_t **costs)
 
 /* ---- the command -------------------------------------------------------------------------- */
 
-static int profile(const cli_args_t *args, const esp_graph_t *step, const esp_cluster_t *cluster)
-{
-    esp_costs_t *costs;
-    int32_t rank = 0;
-    esp_diag_t diag = {0};
-    esp_status_t status = measure(args, step, cluster, &costs, &rank, &diag);
-    if (status == ESP_STOPPED) {
-        cli_error("interrupted; nothing is written");
-        return CLI_FAULT;
-    }
-    if (status != ESP_OK)
-        return cli_fail(status, &diag);
-    int result = rank == 0 ? finish(args, &costs) : CLI_DONE;
-    esp_costs_destroy(costs);
-    return result;
-}
+/* What is there before anything is measured. */
+typedef struct job {
+    const cli_args_t *args;
+    esp_launch_t *launch; /* NULL: not started by mpirun */
+    cli_model_t model;
+    esp_cluster_t *cluster;
+    esp_costs_t *older; /* on rank 0 */
+} job_t;
 
 static int check(const cli_args_t *args)
 {
@@ -135,25 +131,76 @@ static int check(const cli_args_t *args)
         cli_error("profile needs a MODEL, or --links");
         return CLI_USAGE;
     }
-    return cli_check_outputs(args);
+    return CLI_DONE;
+}
+
+static int load(job_t *job)
+{
+    const cli_args_t *args = job->args;
+    const bool first = esp_launch_rank(job->launch) == 0;
+    esp_diag_t diag = {0};
+    int result = check(args);
+    if (result == CLI_DONE && first)
+        result = cli_check_outputs(args);
+    if (result == CLI_DONE && args->operand != NULL)
+        result = cli_model_load(args, false, &job->model);
+    if (result != CLI_DONE)
+        return result;
+    esp_status_t status = args->cluster != NULL
+                              ? esp_cluster_load(args->cluster, NULL, &job->cluster, &diag)
+                              : ESP_OK;
+    if (status == ESP_OK && first)
+        status = read_older(args->output, &job->older, &diag);
+    return status == ESP_OK ? CLI_DONE : cli_fail(status, &diag);
+}
+
+/* What is bad for rank 0 is bad for all, and said once. */
+static int load_on_all(job_t *job)
+{
+    const bool first = esp_launch_rank(job->launch) == 0;
+    esp_diag_t diag = {0};
+    int32_t result = first ? load(job) : CLI_DONE;
+    esp_status_t status = esp_launch_share(job->launch, &result, sizeof result, &diag);
+    if (status != ESP_OK || result != CLI_DONE)
+        return status != ESP_OK ? cli_fail(status, &diag) : result;
+    if (!first)
+        result = load(job);
+    status = esp_launch_agree(job->launch, result == CLI_DONE ? ESP_OK : ESP_ERR_IO, &diag);
+    return status == ESP_OK ? CLI_DONE : result != CLI_DONE ? result : CLI_BAD_INPUT;
+}
+
+static int profile(const job_t *job)
+{
+    const bool first = esp_launch_rank(job->launch) == 0;
+    esp_costs_t *costs;
+    esp_diag_t diag = {0};
+    cli_errors_off(!first);
+    esp_status_t status = measure(job->args, job->model.step, job->cluster, &costs, &diag);
+    if (status == ESP_STOPPED) {
+        cli_error("interrupted; nothing is written");
+        return CLI_FAULT;
+    }
+    if (status != ESP_OK)
+        return cli_fail(status, &diag);
+    int result = first ? finish(job->args, job->older, &costs) : CLI_DONE;
+    esp_costs_destroy(costs);
+    return result;
 }
 
 static int run(const cli_args_t *args)
 {
-    cli_model_t model = {0};
-    esp_cluster_t *cluster = NULL;
+    job_t job = {.args = args};
     esp_diag_t diag = {0};
-    int result = check(args);
-    if (result == CLI_DONE && args->operand != NULL)
-        result = cli_model_load(args, false, &model);
-    if (result == CLI_DONE && args->cluster != NULL) {
-        esp_status_t status = esp_cluster_load(args->cluster, NULL, &cluster, &diag);
-        result = status == ESP_OK ? CLI_DONE : cli_fail(status, &diag);
-    }
+    esp_status_t status = ESP_OK;
+    if (esp_launch_by_mpi())
+        status = esp_launch_create(NULL, &job.launch, &diag);
+    int result = status == ESP_OK ? load_on_all(&job) : cli_fail(status, &diag);
     if (result == CLI_DONE)
-        result = profile(args, model.step, cluster);
-    esp_cluster_destroy(cluster);
-    cli_model_fini(&model);
+        result = profile(&job);
+    esp_costs_destroy(job.older);
+    esp_cluster_destroy(job.cluster);
+    cli_model_fini(&job.model);
+    esp_launch_destroy(job.launch);
     return result;
 }
 
