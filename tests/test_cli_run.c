@@ -183,6 +183,26 @@ static void test_resumes(void **state)
     cli_result_free(&result);
 }
 
+/* The graph of a batch of one has lost the batch of the labels; they have rows all the same. */
+static void test_batch_of_one(void **state)
+{
+    cli_result_t result;
+    (void)state;
+    run_in_dir(&result, "plan examples/digits/digits.onnx -c @/two.yaml --batch 1 --optimizer adam "
+                        "--strategy single --evaluations 0 -o @/single.json -q");
+    cli_expect(&result, 0);
+    cli_result_free(&result);
+    run_in_dir(&result, "run @/single.json --data images=@/x.npy,labels=@/y.npy --epochs 5 "
+                        "--eval-data images=@/x.npy,labels=@/y.npy");
+    cli_expect(&result, 0);
+    assert_non_null(strstr(result.out, "70 rows of data, 70 steps an epoch"));
+    assert_non_null(strstr(result.out, "100 % of 70 labels"));
+    cli_result_free(&result);
+    run_in_dir(&result, "run @/single.json --data images=@/x.npy,labels=@/few.npy");
+    cli_expect_error(&result, 1, "few.npy: it has 69 rows");
+    cli_result_free(&result);
+}
+
 /* ---- signals --------------------------------------------------------------------------------- */
 
 static pid_t start(const char *arguments)
@@ -400,13 +420,10 @@ static void test_foreign_checkpoints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trains),
-        cmocka_unit_test(test_resumes),
-        cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_foreign_checkpoints),
-        cmocka_unit_test(test_far_checkpoint),
-        cmocka_unit_test(test_closed_output),
+        cmocka_unit_test(test_trains),         cmocka_unit_test(test_resumes),
+        cmocka_unit_test(test_batch_of_one),   cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_table),          cmocka_unit_test(test_foreign_checkpoints),
+        cmocka_unit_test(test_far_checkpoint), cmocka_unit_test(test_closed_output),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

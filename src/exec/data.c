@@ -64,6 +64,20 @@ static int32_t batch_axis(const esp_graph_t *graph, esp_tensor_id_t tensor)
     return ESP_NONE;
 }
 
+/*
+ * In a batch of one, ops may be left that do not know the batch, and behind them labels without
+ * it. An array of other than the shape of such an input has rows for it.
+ */
+static bool is_row(const esp_graph_t *graph, esp_tensor_id_t tensor, const esp_i_npy_t *npy)
+{
+    int64_t have[ESP_MAX_RANK], want[ESP_MAX_RANK];
+    if (graph->batch != 1 || graph->tensor_batch[tensor].extent > 0 || npy->rank == 0)
+        return false;
+    int32_t n = squeeze(npy->rank, npy->dims, 0, have);
+    int32_t m = squeeze(graph->tensor_rank[tensor], graph->tensor_dims[tensor], ESP_NONE, want);
+    return n == m && memcmp(have, want, (size_t)n * sizeof *have) == 0;
+}
+
 static bool shape_fits(const esp_graph_t *graph, esp_tensor_id_t tensor, const esp_i_npy_t *npy)
 {
     int64_t have[ESP_MAX_RANK], want[ESP_MAX_RANK];
@@ -107,6 +121,10 @@ static esp_status_t check_column(const esp_data_t *data, esp_tensor_id_t tensor,
                           esp_dtype_name(dtype), esp_dtype_name(column->npy.dtype));
     if (shape_fits(graph, tensor, &column->npy))
         return ESP_OK;
+    if (is_row(graph, tensor, &column->npy)) {
+        column->batch = (esp_view_t){1, 1, graph->tensor_elements[tensor]};
+        return ESP_OK;
+    }
     format_dims(column->npy.rank, column->npy.dims, have);
     format_dims(graph->tensor_rank[tensor], graph->tensor_dims[tensor], want);
     return esp_i_fail(
