@@ -71,7 +71,8 @@ static int32_t batch_axis(const esp_graph_t *graph, esp_tensor_id_t tensor)
 static bool is_row(const esp_graph_t *graph, esp_tensor_id_t tensor, const esp_i_npy_t *npy)
 {
     int64_t have[ESP_MAX_RANK], want[ESP_MAX_RANK];
-    if (graph->batch != 1 || graph->tensor_batch[tensor].extent > 0 || npy->rank == 0)
+    if (graph->batch != 1 || graph->tensor_batch[tensor].extent > 0 || npy->rank == 0 ||
+        graph->tensor_rank[tensor] == 0 || graph->tensor_dims[tensor][0] != 1)
         return false;
     int32_t n = squeeze(npy->rank, npy->dims, 0, have);
     int32_t m = squeeze(graph->tensor_rank[tensor], graph->tensor_dims[tensor], ESP_NONE, want);
