@@ -1,7 +1,7 @@
 # Every tests/test_*.c is a cmocka program and a test of the same name; every tests/test_*.sh a test
 # that finds the command in $ESP_CLI and may end with 77: skipped. All other tests/*.c are helpers that
 # each program links.
-set(ESP_TEST_TIMEOUT 120 CACHE STRING "seconds that one test may take")
+set(ESP_TEST_TIMEOUT 300 CACHE STRING "seconds that one test may take")
 set(esp_test_environment
   "ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1" "UBSAN_OPTIONS=print_stacktrace=1"
   "ESP_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
