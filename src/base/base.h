@@ -206,6 +206,11 @@ esp_status_t esp_i_file_append(esp_i_file_out_t *out, const void *data, size_t l
 esp_status_t esp_i_file_commit(esp_i_file_out_t *out, esp_diag_t *diag);
 void esp_i_file_abandon(esp_i_file_out_t *out);
 
+/* ---- clocks: for durations, never in a result ---------------------------------------------- */
+
+int64_t esp_i_now_ns(void);    /* monotonic */
+int64_t esp_i_thread_ns(void); /* processor time of this thread */
+
 /* ---- threads ----------------------------------------------------------------------------- */
 
 /*

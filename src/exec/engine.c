@@ -3,14 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-int64_t esp_i_now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 const char *esp_i_device_name(const esp_deployment_t *deployment, int32_t device)
 {

@@ -129,7 +129,6 @@ esp_status_t esp_i_engine_run(esp_i_engine_t *engine, const esp_i_engine_run_t *
 
 /* ---- between the files of the engine ----------------------------------------------------- */
 
-int64_t esp_i_now_ns(void); /* monotonic */
 /* "node1/gpu0" */
 const char *esp_i_device_name(const esp_deployment_t *deployment, int32_t device);
 /* The op of a task, for messages. */

@@ -166,20 +166,13 @@ static int32_t take_ended(esp_i_engine_t *engine)
     return n_through;
 }
 
-static int64_t cpu_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* Progress of the messages under way. */
 static esp_status_t poll(esp_i_engine_t *engine, bool *progress_out, esp_i_movement_t **guilty,
                          esp_diag_t *diag)
 {
     const esp_i_program_t *p = engine->program;
     esp_i_comm_t *comm = engine->spec.comm;
-    const int64_t before = comm->wakes ? 0 : cpu_ns();
+    const int64_t before = comm->wakes ? 0 : esp_i_thread_ns();
     *guilty = engine->n_under_way > 0 ? engine->mover[0] : NULL;
     ESP_TRY(comm->type->test(comm, engine->n_under_way, engine->under_way, engine->ended,
                              progress_out, diag));
@@ -194,7 +187,7 @@ static esp_status_t poll(esp_i_engine_t *engine, bool *progress_out, esp_i_movem
             ESP_TRY(advance(engine, move, diag));
         }
     } else if (!comm->wakes) { /* a long call moved data */
-        *progress_out = cpu_ns() - before > LONG_CALL_NS;
+        *progress_out = esp_i_thread_ns() - before > LONG_CALL_NS;
     }
     return ESP_OK;
 }

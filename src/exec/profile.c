@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 esp_profile_opts_t esp_profile_opts_default(void)
 {
@@ -68,13 +67,6 @@ esp_status_t esp_i_profile_go_on(esp_i_profile_t *p, double part, const char *wh
         p->opts->progress(p->opts->progress_context, fraction, what))
         return esp_i_fail(p->diag, ESP_STOPPED, "stopped");
     return ESP_OK;
-}
-
-double esp_i_own_cpu_ns(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
 }
 
 esp_cost_point_t esp_i_times_point(const esp_i_times_t *times, double units)

@@ -17,8 +17,6 @@ static inline void esp_i_times_add(esp_i_times_t *times, double ns)
     times->square += ns * ns;
     times->n++;
 }
-/* Processor time of this thread. */
-double esp_i_own_cpu_ns(void);
 esp_cost_point_t esp_i_times_point(const esp_i_times_t *times, double units);
 
 /* What one rank has measured; names are not owned. */

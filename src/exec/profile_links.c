@@ -221,9 +221,9 @@ static esp_status_t observe(worker_t *w, esp_i_profile_t *p, during_fn during, v
                             phase_t *phase)
 {
     const int64_t start = esp_i_now_ns(), first = atomic_load(&w->n);
-    const double cpu = esp_i_own_cpu_ns();
+    const double cpu = (double)esp_i_thread_ns();
     ESP_TRY(during(context, p));
-    phase->cpu_ns += esp_i_own_cpu_ns() - cpu;
+    phase->cpu_ns += (double)esp_i_thread_ns() - cpu;
     phase->ns += (double)(esp_i_now_ns() - start);
     phase->products += (double)(atomic_load(&w->n) - first);
     return ESP_OK;

@@ -93,14 +93,14 @@ static esp_status_t run_step(bench_t *b, uint64_t step, bool counts)
     const esp_i_program_t *program = b->share.program;
     const esp_i_moment_t moment = {.seed = b->p->opts->seed, .step = step, .rate = 0};
     const int64_t start = esp_i_now_ns();
-    const double first = esp_i_own_cpu_ns();
+    const double first = (double)esp_i_thread_ns();
     double before = first;
     for (int32_t i = 0; i < program->n_instrs; i++) {
         const int32_t call = program->instr[i].call;
         if (program->instr[i].kind != ESP_TASK_COMPUTE)
             continue;
         ESP_TRY(b->kernels->type->run(b->kernels, b->kernel[call], &moment, b->p->diag));
-        const double now = esp_i_own_cpu_ns();
+        const double now = (double)esp_i_thread_ns();
         if (counts)
             esp_i_times_add(&b->times[call], now - before);
         before = now;

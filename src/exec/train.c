@@ -2,7 +2,6 @@
 #include "exec/tensors.h"
 
 #include <math.h>
-#include <time.h>
 
 enum { MOST_AT_ONCE = 256 };
 
@@ -23,13 +22,6 @@ typedef struct loop {
     double loss[MOST_AT_ONCE];
     esp_diag_t *diag;
 } loop_t;
-
-static double now(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* The feed's callbacks have one context: the loop. */
 static esp_status_t input(void *context, uint64_t step, esp_tensor_id_t tensor, esp_view_t view,
@@ -132,9 +124,9 @@ static esp_status_t run(loop_t *loop, int64_t n)
     const esp_train_opts_t *opts = loop->opts;
     esp_exec_t *exec = loop->job->exec;
     uint64_t first = esp_exec_step(exec);
-    double start = now();
+    const int64_t start_ns = esp_i_now_ns();
     ESP_TRY(esp_exec_run(exec, n, &loop->feed, loop->loss, loop->diag));
-    double seconds = now() - start;
+    double seconds = 1e-9 * (double)(esp_i_now_ns() - start_ns);
     if (opts->ran != NULL)
         ESP_TRY(opts->ran(opts->context, n, loop->diag));
     int64_t step = (int64_t)first + n;

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 const int32_t esp_i_micro_choice[ESP_I_MICRO_CHOICES] = {1, 2, 4, 8};
 const int64_t esp_i_bucket_choice[ESP_I_BUCKET_CHOICES] = {INT64_C(25) << 20, INT64_C(4) << 20,
@@ -12,9 +11,7 @@ const int64_t esp_i_bucket_choice[ESP_I_BUCKET_CHOICES] = {INT64_C(25) << 20, IN
 
 double esp_i_now_s(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    return 1e-9 * (double)esp_i_now_ns();
 }
 
 /* ---- life cycle --------------------------------------------------------------------------------
