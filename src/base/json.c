@@ -490,3 +490,39 @@ esp_status_t esp_i_json_get_bool(esp_i_json_t object, const char *key, bool *out
     ESP_TRY(get_member(object, key, &member, diag));
     return esp_i_json_as_bool(member, out, diag);
 }
+
+esp_status_t esp_i_json_get_text(esp_i_json_t object, const char *key, esp_i_arena_t *arena,
+                                 const char **out, esp_diag_t *diag)
+{
+    const char *text;
+    ESP_TRY(esp_i_json_get_string(object, key, &text, diag));
+    *out = esp_i_arena_strdup(arena, text);
+    return *out ? ESP_OK : esp_i_nomem(diag);
+}
+
+esp_status_t esp_i_json_get_array(esp_i_json_t object, const char *key, esp_i_arena_t *arena,
+                                  size_t size, esp_i_json_t *array_out, void *memory_out,
+                                  esp_diag_t *diag)
+{
+    ESP_TRY(esp_i_json_get(object, key, ESP_I_JSON_ARRAY, array_out, diag));
+    void *memory = esp_i_arena_alloc(arena, esp_i_json_count(*array_out), size);
+    memcpy(memory_out, &memory, sizeof memory);
+    return memory ? ESP_OK : esp_i_nomem(diag);
+}
+
+esp_status_t esp_i_json_check_format(esp_i_json_t root, const char *format, int32_t version,
+                                     const char *otherwise, esp_diag_t *diag)
+{
+    const char *found;
+    int64_t number;
+    ESP_TRY(esp_i_json_get_string(root, "format", &found, diag));
+    if (strcmp(found, format) != 0)
+        return esp_i_json_fail(root, diag, ESP_ERR_INVALID, "%s \"format\" is \"%s\"", otherwise,
+                               found);
+    ESP_TRY(esp_i_json_get_int(root, "format_version", 1, INT32_MAX, &number, diag));
+    if (number != version)
+        return esp_i_json_fail(root, diag, ESP_ERR_UNSUPPORTED,
+                               "format version %lld is not %d, the one that is supported",
+                               (long long)number, version);
+    return ESP_OK;
+}

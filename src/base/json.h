@@ -105,6 +105,18 @@ esp_status_t esp_i_json_fail(esp_i_json_t value, esp_diag_t *diag, esp_status_t 
 /* ESP_ERR_INVALID unless value is an object whose keys are all in known[0..n). */
 esp_status_t esp_i_json_check_keys(esp_i_json_t value, const char *const *known, int32_t n,
                                    esp_diag_t *diag);
+/* The same with the keys as arguments. */
+#define ESP_I_JSON_KEYS(value, diag, ...)                                                          \
+    esp_i_json_check_keys(                                                                         \
+        (value), (const char *const[]){__VA_ARGS__},                                               \
+        (int32_t)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)), (diag))
+/*
+ * The start of a file of ours: ESP_ERR_INVALID unless member "format" of the object is `format`
+ * (the message: otherwise, then what it is), ESP_ERR_UNSUPPORTED unless "format_version" is
+ * `version`.
+ */
+esp_status_t esp_i_json_check_format(esp_i_json_t root, const char *format, int32_t version,
+                                     const char *otherwise, esp_diag_t *diag);
 /* ESP_ERR_INVALID unless value is of that kind. An integer is a real too. */
 esp_status_t esp_i_json_expect(esp_i_json_t value, esp_i_json_kind_t kind, esp_diag_t *diag);
 
@@ -129,6 +141,13 @@ esp_status_t esp_i_json_get_real(esp_i_json_t object, const char *key, double mi
 esp_status_t esp_i_json_get_string(esp_i_json_t object, const char *key, const char **out,
                                    esp_diag_t *diag);
 esp_status_t esp_i_json_get_bool(esp_i_json_t object, const char *key, bool *out, esp_diag_t *diag);
+/* A string that the arena keeps. */
+esp_status_t esp_i_json_get_text(esp_i_json_t object, const char *key, esp_i_arena_t *arena,
+                                 const char **out, esp_diag_t *diag);
+/* An array, and as many zeroed elements of `size` bytes: memory_out is the address of a pointer. */
+esp_status_t esp_i_json_get_array(esp_i_json_t object, const char *key, esp_i_arena_t *arena,
+                                  size_t size, esp_i_json_t *array_out, void *memory_out,
+                                  esp_diag_t *diag);
 
 /* Writes a value that was read, with all that is in it, at the depth where `out` is. */
 void esp_i_json_put_value(esp_i_json_out_t *out, const char *key, esp_i_json_t value);

@@ -4,12 +4,6 @@
 
 #include <string.h>
 
-static const char *const precisions[] = {
-#define NAME(name, text) [name] = text,
-    ESP_PRECISION_MAP(NAME)
-#undef NAME
-};
-
 /* ---- writing ------------------------------------------------------------------------------- */
 
 static void put_curve(esp_i_json_out_t *out, const esp_cost_curve_t *curve)
@@ -101,7 +95,7 @@ esp_status_t esp_costs_to_json(const esp_costs_t *costs, const esp_allocator_t *
     esp_i_json_put_string(&out, "format", "espalier-costs");
     esp_i_json_put_int(&out, "format_version", ESP_COSTS_FORMAT);
     esp_i_json_put_string(&out, "espalier", costs->version);
-    esp_i_json_put_string(&out, "precision", precisions[costs->precision]);
+    esp_i_json_put_string(&out, "precision", esp_precision_name(costs->precision));
     put_types(&out, costs);
     put_links(&out, costs);
     put_collectives(&out, costs);
@@ -121,29 +115,6 @@ typedef struct reader {
     esp_i_arena_t *arena;
     esp_diag_t *diag;
 } reader_t;
-
-#define KEYS(object, r, ...)                                                                       \
-    esp_i_json_check_keys(                                                                         \
-        (object), (const char *const[]){__VA_ARGS__},                                              \
-        (int32_t)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)), (r)->diag)
-
-static esp_status_t get_text(reader_t *r, esp_i_json_t object, const char *key, const char **out)
-{
-    const char *text;
-    ESP_TRY(esp_i_json_get_string(object, key, &text, r->diag));
-    *out = esp_i_arena_strdup(r->arena, text);
-    return *out ? ESP_OK : esp_i_nomem(r->diag);
-}
-
-/* The array of that name and memory for as many elements of `size` bytes. */
-static esp_status_t get_array(reader_t *r, esp_i_json_t object, const char *key, size_t size,
-                              esp_i_json_t *array_out, void *memory_out)
-{
-    ESP_TRY(esp_i_json_get(object, key, ESP_I_JSON_ARRAY, array_out, r->diag));
-    void *memory = esp_i_arena_alloc(r->arena, esp_i_json_count(*array_out), size);
-    memcpy(memory_out, &memory, sizeof memory);
-    return memory ? ESP_OK : esp_i_nomem(r->diag);
-}
 
 /* A figure that may not have been measured. */
 static esp_status_t get_measured(reader_t *r, esp_i_json_t object, const char *key, double *out)
@@ -171,9 +142,9 @@ static esp_status_t read_curve(reader_t *r, esp_i_json_t item, esp_cost_curve_t 
 {
     esp_i_json_t array;
     esp_cost_point_t *point;
-    ESP_TRY(KEYS(item, r, "op", "points"));
-    ESP_TRY(get_text(r, item, "op", &curve->op));
-    ESP_TRY(get_array(r, item, "points", sizeof *point, &array, &point));
+    ESP_TRY(ESP_I_JSON_KEYS(item, r->diag, "op", "points"));
+    ESP_TRY(esp_i_json_get_text(item, "op", r->arena, &curve->op, r->diag));
+    ESP_TRY(esp_i_json_get_array(item, "points", r->arena, sizeof *point, &array, &point, r->diag));
     curve->n = esp_i_json_count(array);
     curve->point = point;
     for (int32_t i = 0; i < curve->n; i++)
@@ -185,13 +156,13 @@ static esp_status_t read_type(reader_t *r, esp_i_json_t item, esp_costs_type_t *
 {
     esp_i_json_t array;
     esp_cost_curve_t *curve;
-    ESP_TRY(
-        KEYS(item, r, "name", "launch_ns", "copy_ns_per_byte", "comm_compute_s_per_byte", "ops"));
-    ESP_TRY(get_text(r, item, "name", &type->name));
+    ESP_TRY(ESP_I_JSON_KEYS(item, r->diag, "name", "launch_ns", "copy_ns_per_byte",
+                            "comm_compute_s_per_byte", "ops"));
+    ESP_TRY(esp_i_json_get_text(item, "name", r->arena, &type->name, r->diag));
     ESP_TRY(get_measured(r, item, "launch_ns", &type->launch_ns));
     ESP_TRY(get_measured(r, item, "copy_ns_per_byte", &type->copy_ns_per_byte));
     ESP_TRY(get_measured(r, item, "comm_compute_s_per_byte", &type->comm_compute_s_per_byte));
-    ESP_TRY(get_array(r, item, "ops", sizeof *curve, &array, &curve));
+    ESP_TRY(esp_i_json_get_array(item, "ops", r->arena, sizeof *curve, &array, &curve, r->diag));
     type->n_curves = esp_i_json_count(array);
     type->curve = curve;
     for (int32_t c = 0; c < type->n_curves; c++)
@@ -203,7 +174,7 @@ static esp_status_t read_types(reader_t *r, esp_i_json_t root)
 {
     esp_i_json_t array;
     esp_costs_type_t *type;
-    ESP_TRY(get_array(r, root, "types", sizeof *type, &array, &type));
+    ESP_TRY(esp_i_json_get_array(root, "types", r->arena, sizeof *type, &array, &type, r->diag));
     r->costs->n_types = esp_i_json_count(array);
     r->costs->type = type;
     for (int32_t t = 0; t < r->costs->n_types; t++)
@@ -215,14 +186,14 @@ static esp_status_t read_links(reader_t *r, esp_i_json_t root)
 {
     esp_i_json_t array;
     esp_costs_link_t *link;
-    ESP_TRY(get_array(r, root, "links", sizeof *link, &array, &link));
+    ESP_TRY(esp_i_json_get_array(root, "links", r->arena, sizeof *link, &array, &link, r->diag));
     r->costs->n_links = esp_i_json_count(array);
     r->costs->link = link;
     for (int32_t i = 0; i < r->costs->n_links; i++) {
         esp_i_json_t item = esp_i_json_item(array, i);
-        ESP_TRY(KEYS(item, r, "from", "to", "latency_ns", "bytes_per_s"));
-        ESP_TRY(get_text(r, item, "from", &link[i].src));
-        ESP_TRY(get_text(r, item, "to", &link[i].dst));
+        ESP_TRY(ESP_I_JSON_KEYS(item, r->diag, "from", "to", "latency_ns", "bytes_per_s"));
+        ESP_TRY(esp_i_json_get_text(item, "from", r->arena, &link[i].src, r->diag));
+        ESP_TRY(esp_i_json_get_text(item, "to", r->arena, &link[i].dst, r->diag));
         ESP_TRY(esp_i_json_get_real(item, "latency_ns", 0, 1e15, &link[i].latency_ns, r->diag));
         ESP_TRY(esp_i_json_get_real(item, "bytes_per_s", 0, 1e15, &link[i].bytes_per_s, r->diag));
     }
@@ -234,12 +205,12 @@ static esp_status_t read_collective(reader_t *r, esp_i_json_t item, esp_costs_co
     const char *kind;
     int64_t ranks;
     int32_t comm = 0;
-    ESP_TRY(KEYS(item, r, "kind", "algorithm", "ranks", "bytes", "ns"));
+    ESP_TRY(ESP_I_JSON_KEYS(item, r->diag, "kind", "algorithm", "ranks", "bytes", "ns"));
     ESP_TRY(esp_i_json_get_string(item, "kind", &kind, r->diag));
     while (comm < ESP_COMM_COUNT && strcmp(esp_comm_name((esp_comm_t)comm), kind) != 0)
         comm++;
     c->kind = (esp_comm_t)comm; /* or none, which is found later */
-    ESP_TRY(get_text(r, item, "algorithm", &c->algorithm));
+    ESP_TRY(esp_i_json_get_text(item, "algorithm", r->arena, &c->algorithm, r->diag));
     ESP_TRY(esp_i_json_get_int(item, "ranks", 2, INT32_MAX, &ranks, r->diag));
     c->ranks = (int32_t)ranks;
     ESP_TRY(esp_i_json_get_int(item, "bytes", 1, INT64_MAX, &c->bytes, r->diag));
@@ -253,7 +224,8 @@ static esp_status_t read_collectives(reader_t *r, esp_i_json_t root)
     esp_costs_collective_t *collective;
     if (!esp_i_json_find(root, "collectives", &array))
         return ESP_OK;
-    ESP_TRY(get_array(r, root, "collectives", sizeof *collective, &array, &collective));
+    ESP_TRY(esp_i_json_get_array(root, "collectives", r->arena, sizeof *collective, &array,
+                                 &collective, r->diag));
     r->costs->n_collectives = esp_i_json_count(array);
     r->costs->collective = collective;
     for (int32_t i = 0; i < r->costs->n_collectives; i++)
@@ -264,27 +236,19 @@ static esp_status_t read_collectives(reader_t *r, esp_i_json_t root)
 static esp_status_t read_header(reader_t *r, esp_i_json_t root)
 {
     const char *text;
-    int64_t version;
     int32_t p = 0;
     ESP_TRY(esp_i_json_expect(root, ESP_I_JSON_OBJECT, r->diag));
-    ESP_TRY(esp_i_json_get_string(root, "format", &text, r->diag));
-    if (strcmp(text, "espalier-costs") != 0)
-        return esp_i_json_fail(root, r->diag, ESP_ERR_INVALID,
-                               "these are no costs: their \"format\" is \"%s\"", text);
-    ESP_TRY(esp_i_json_get_int(root, "format_version", 1, INT32_MAX, &version, r->diag));
-    if (version != ESP_COSTS_FORMAT)
-        return esp_i_json_fail(root, r->diag, ESP_ERR_UNSUPPORTED,
-                               "format version %lld is not %d, the one that is supported",
-                               (long long)version, ESP_COSTS_FORMAT);
-    ESP_TRY(KEYS(root, r, "format", "format_version", "espalier", "precision", "types", "links",
-                 "collectives"));
+    ESP_TRY(esp_i_json_check_format(root, "espalier-costs", ESP_COSTS_FORMAT,
+                                    "these are no costs: their", r->diag));
+    ESP_TRY(ESP_I_JSON_KEYS(root, r->diag, "format", "format_version", "espalier", "precision",
+                            "types", "links", "collectives"));
     ESP_TRY(esp_i_json_get_string(root, "precision", &text, r->diag));
-    while (p < ESP_PRECISION_COUNT && strcmp(precisions[p], text) != 0)
+    while (p < ESP_PRECISION_COUNT && strcmp(esp_precision_name((esp_precision_t)p), text) != 0)
         p++;
     if (p == ESP_PRECISION_COUNT)
         return esp_i_json_fail(root, r->diag, ESP_ERR_INVALID, "\"%s\" is no precision", text);
     r->costs->precision = (esp_precision_t)p;
-    return get_text(r, root, "espalier", &r->costs->version);
+    return esp_i_json_get_text(root, "espalier", r->arena, &r->costs->version, r->diag);
 }
 
 static esp_status_t fill(esp_i_costs_t *owned, const esp_i_json_doc_t *doc, const char *file,

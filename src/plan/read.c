@@ -11,24 +11,12 @@ typedef struct reader {
     esp_diag_t *diag;
 } reader_t;
 
-#define KEYS(object, r, ...)                                                                       \
-    esp_i_json_check_keys(                                                                         \
-        (object), (const char *const[]){__VA_ARGS__},                                              \
-        (int32_t)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)), (r)->diag)
-
 /* ---- values -------------------------------------------------------------------------------- */
 
 static esp_status_t copy_text(reader_t *r, const char *text, const char **out)
 {
     *out = esp_i_arena_strdup(r->arena, text);
     return *out ? ESP_OK : esp_i_nomem(r->diag);
-}
-
-static esp_status_t get_text(reader_t *r, esp_i_json_t object, const char *key, const char **out)
-{
-    const char *text;
-    ESP_TRY(esp_i_json_get_string(object, key, &text, r->diag));
-    return copy_text(r, text, out);
 }
 
 static esp_status_t get_path(reader_t *r, esp_i_json_t object, const char *key, const char **out)
@@ -115,34 +103,16 @@ static esp_status_t get_flag(reader_t *r, esp_i_json_t object, const char *key, 
     return ESP_OK;
 }
 
-/* The array of that name and memory for as many elements of `size` bytes. */
-static esp_status_t get_array(reader_t *r, esp_i_json_t object, const char *key, size_t size,
-                              esp_i_json_t *array_out, void *memory_out)
-{
-    ESP_TRY(esp_i_json_get(object, key, ESP_I_JSON_ARRAY, array_out, r->diag));
-    void *memory = esp_i_arena_alloc(r->arena, esp_i_json_count(*array_out), size);
-    memcpy(memory_out, &memory, sizeof memory);
-    return memory ? ESP_OK : esp_i_nomem(r->diag);
-}
-
 /* ---- provenance and step --------------------------------------------------------------------- */
 
 static esp_status_t read_header(reader_t *r, esp_i_json_t root)
 {
-    const char *format;
-    int64_t version;
-    ESP_TRY(esp_i_json_get_string(root, "format", &format, r->diag));
-    if (strcmp(format, "espalier-plan") != 0)
-        return esp_i_json_fail(root, r->diag, ESP_ERR_INVALID,
-                               "this is no plan: its \"format\" is \"%s\"", format);
-    ESP_TRY(esp_i_json_get_int(root, "format_version", 1, INT32_MAX, &version, r->diag));
-    if (version != ESP_PLAN_FORMAT)
-        return esp_i_json_fail(root, r->diag, ESP_ERR_UNSUPPORTED,
-                               "format version %lld is not %d, the one that is supported",
-                               (long long)version, ESP_PLAN_FORMAT);
-    ESP_TRY(KEYS(root, r, "format", "format_version", "espalier", "model", "cluster", "graph",
-                 "costs", "step", "devices", "strategy", "prediction", "search"));
-    return get_text(r, root, "espalier", &r->plan->version);
+    ESP_TRY(esp_i_json_check_format(root, "espalier-plan", ESP_PLAN_FORMAT, "this is no plan: its",
+                                    r->diag));
+    ESP_TRY(ESP_I_JSON_KEYS(root, r->diag, "format", "format_version", "espalier", "model",
+                            "cluster", "graph", "costs", "step", "devices", "strategy",
+                            "prediction", "search"));
+    return esp_i_json_get_text(root, "espalier", r->arena, &r->plan->version, r->diag);
 }
 
 /* A plan that was made without measured costs has no such member. */
@@ -153,9 +123,9 @@ static esp_status_t read_costs(reader_t *r, esp_i_json_t root)
     p->costs_path = p->costs_sha256 = "";
     if (!esp_i_json_find(root, "costs", &costs))
         return ESP_OK;
-    ESP_TRY(KEYS(costs, r, "path", "sha256"));
+    ESP_TRY(ESP_I_JSON_KEYS(costs, r->diag, "path", "sha256"));
     ESP_TRY(get_path(r, costs, "path", &p->costs_path));
-    ESP_TRY(get_text(r, costs, "sha256", &p->costs_sha256));
+    ESP_TRY(esp_i_json_get_text(costs, "sha256", r->arena, &p->costs_sha256, r->diag));
     if (p->costs_path[0] == '\0')
         return esp_i_json_fail(costs, r->diag, ESP_ERR_INVALID, "\"path\" must not be empty");
     return ESP_OK;
@@ -166,19 +136,19 @@ static esp_status_t read_provenance(reader_t *r, esp_i_json_t root)
     esp_plan_t *p = r->plan;
     esp_i_json_t model, cluster, graph;
     ESP_TRY(esp_i_json_get(root, "model", ESP_I_JSON_OBJECT, &model, r->diag));
-    ESP_TRY(KEYS(model, r, "path", "sha256", "batch_dim", "dims"));
+    ESP_TRY(ESP_I_JSON_KEYS(model, r->diag, "path", "sha256", "batch_dim", "dims"));
     ESP_TRY(get_path(r, model, "path", &p->model_path));
-    ESP_TRY(get_text(r, model, "sha256", &p->model_sha256));
-    ESP_TRY(get_text(r, model, "batch_dim", &p->batch_dim));
-    ESP_TRY(get_text(r, model, "dims", &p->dims));
+    ESP_TRY(esp_i_json_get_text(model, "sha256", r->arena, &p->model_sha256, r->diag));
+    ESP_TRY(esp_i_json_get_text(model, "batch_dim", r->arena, &p->batch_dim, r->diag));
+    ESP_TRY(esp_i_json_get_text(model, "dims", r->arena, &p->dims, r->diag));
     ESP_TRY(esp_i_json_get(root, "cluster", ESP_I_JSON_OBJECT, &cluster, r->diag));
-    ESP_TRY(KEYS(cluster, r, "path", "sha256", "text"));
+    ESP_TRY(ESP_I_JSON_KEYS(cluster, r->diag, "path", "sha256", "text"));
     ESP_TRY(get_path(r, cluster, "path", &p->cluster_path));
-    ESP_TRY(get_text(r, cluster, "sha256", &p->cluster_sha256));
-    ESP_TRY(get_text(r, cluster, "text", &p->cluster_text));
+    ESP_TRY(esp_i_json_get_text(cluster, "sha256", r->arena, &p->cluster_sha256, r->diag));
+    ESP_TRY(esp_i_json_get_text(cluster, "text", r->arena, &p->cluster_text, r->diag));
     ESP_TRY(esp_i_json_get(root, "graph", ESP_I_JSON_OBJECT, &graph, r->diag));
-    ESP_TRY(KEYS(graph, r, "sha256"));
-    ESP_TRY(get_text(r, graph, "sha256", &p->graph_sha256));
+    ESP_TRY(ESP_I_JSON_KEYS(graph, r->diag, "sha256"));
+    ESP_TRY(esp_i_json_get_text(graph, "sha256", r->arena, &p->graph_sha256, r->diag));
     return read_costs(r, root);
 }
 
@@ -211,9 +181,9 @@ static esp_status_t read_step(reader_t *r, esp_i_json_t root)
     bool is_null;
     int32_t precision, loss;
     ESP_TRY(esp_i_json_get(root, "step", ESP_I_JSON_OBJECT, &step, r->diag));
-    ESP_TRY(KEYS(step, r, "batch", "precision", "loss", "ignore_label", "optimizer", "rate",
-                 "momentum", "beta1", "beta2", "epsilon", "decay", "clip_norm", "train_regex",
-                 "freeze_regex", "no_decay_regex"));
+    ESP_TRY(ESP_I_JSON_KEYS(step, r->diag, "batch", "precision", "loss", "ignore_label",
+                            "optimizer", "rate", "momentum", "beta1", "beta2", "epsilon", "decay",
+                            "clip_norm", "train_regex", "freeze_regex", "no_decay_regex"));
     p->training = esp_training_opts_default();
     ESP_TRY(esp_i_json_get_int(step, "batch", 0, INT64_MAX, &p->batch, r->diag));
     ESP_TRY(get_choice(r, step, "precision", esp_i_plan_precisions, &precision));
@@ -235,13 +205,15 @@ static esp_status_t read_devices(reader_t *r, esp_i_json_t root)
     esp_plan_t *p = r->plan;
     esp_i_json_t array;
     esp_plan_device_t *device;
-    ESP_TRY(get_array(r, root, "devices", sizeof *device, &array, &device));
+    ESP_TRY(
+        esp_i_json_get_array(root, "devices", r->arena, sizeof *device, &array, &device, r->diag));
     p->device = device;
     for (p->n_devices = 0; p->n_devices < esp_i_json_count(array); p->n_devices++, device++) {
         esp_i_json_t item = esp_i_json_item(array, p->n_devices);
         ESP_TRY(esp_i_json_expect(item, ESP_I_JSON_OBJECT, r->diag));
-        ESP_TRY(KEYS(item, r, "name", "peak_bytes", "arena_bytes", "capacity_bytes", "busy_ns"));
-        ESP_TRY(get_text(r, item, "name", &device->name));
+        ESP_TRY(ESP_I_JSON_KEYS(item, r->diag, "name", "peak_bytes", "arena_bytes",
+                                "capacity_bytes", "busy_ns"));
+        ESP_TRY(esp_i_json_get_text(item, "name", r->arena, &device->name, r->diag));
         ESP_TRY(get_amount(r, item, "peak_bytes", &device->peak_bytes));
         ESP_TRY(get_amount(r, item, "arena_bytes", &device->arena_bytes));
         ESP_TRY(get_amount(r, item, "capacity_bytes", &device->capacity_bytes));
@@ -262,9 +234,11 @@ static esp_status_t read_mesh(reader_t *r, esp_i_json_t item, esp_mesh_spec_t *m
     int32_t *device;
     double *weight;
     ESP_TRY(esp_i_json_expect(item, ESP_I_JSON_OBJECT, r->diag));
-    ESP_TRY(KEYS(item, r, "devices", "weights"));
-    ESP_TRY(get_array(r, item, "devices", sizeof *device, &devices, &device));
-    ESP_TRY(get_array(r, item, "weights", sizeof *weight, &weights, &weight));
+    ESP_TRY(ESP_I_JSON_KEYS(item, r->diag, "devices", "weights"));
+    ESP_TRY(esp_i_json_get_array(item, "devices", r->arena, sizeof *device, &devices, &device,
+                                 r->diag));
+    ESP_TRY(esp_i_json_get_array(item, "weights", r->arena, sizeof *weight, &weights, &weight,
+                                 r->diag));
     *mesh = (esp_mesh_spec_t){esp_i_json_count(devices), device, weight};
     if (esp_i_json_count(weights) != mesh->n)
         return esp_i_json_fail(weights, r->diag, ESP_ERR_INVALID, "must have %d numbers, not %d",
@@ -286,14 +260,15 @@ static esp_status_t read_groups(reader_t *r, esp_i_json_t strategy)
     esp_plan_t *p = r->plan;
     esp_i_json_t array;
     esp_plan_group_t *group;
-    ESP_TRY(get_array(r, strategy, "groups", sizeof *group, &array, &group));
+    ESP_TRY(
+        esp_i_json_get_array(strategy, "groups", r->arena, sizeof *group, &array, &group, r->diag));
     p->group = group;
     for (p->n_groups = 0; p->n_groups < esp_i_json_count(array); p->n_groups++, group++) {
         esp_i_json_t item = esp_i_json_item(array, p->n_groups);
         int32_t sync, shares;
         ESP_TRY(esp_i_json_expect(item, ESP_I_JSON_OBJECT, r->diag));
-        ESP_TRY(KEYS(item, r, "name", "mesh", "sync", "shares"));
-        ESP_TRY(get_text(r, item, "name", &group->name));
+        ESP_TRY(ESP_I_JSON_KEYS(item, r->diag, "name", "mesh", "sync", "shares"));
+        ESP_TRY(esp_i_json_get_text(item, "name", r->arena, &group->name, r->diag));
         ESP_TRY(get_index(r, item, "mesh", p->strategy.n_meshes, &group->mesh));
         ESP_TRY(get_choice(r, item, "sync", esp_i_plan_syncs, &sync));
         ESP_TRY(get_choice(r, item, "shares", esp_i_plan_shares, &shares));
@@ -308,7 +283,7 @@ static esp_status_t read_op(reader_t *r, esp_i_json_t item, int32_t *group, int3
 {
     esp_i_json_t modes;
     int32_t choice;
-    ESP_TRY(KEYS(item, r, "name", "group", "mesh", "modes"));
+    ESP_TRY(ESP_I_JSON_KEYS(item, r->diag, "name", "group", "mesh", "modes"));
     ESP_TRY(get_index(r, item, "group", r->plan->n_groups, group));
     ESP_TRY(get_index(r, item, "mesh", r->plan->strategy.n_meshes, mesh));
     ESP_TRY(esp_i_json_get(item, "modes", ESP_I_JSON_ARRAY, &modes, r->diag));
@@ -325,7 +300,7 @@ static esp_status_t read_ops(reader_t *r, esp_i_json_t strategy)
     esp_plan_t *p = r->plan;
     esp_i_json_t array;
     const char **name;
-    ESP_TRY(get_array(r, strategy, "ops", sizeof *name, &array, &name));
+    ESP_TRY(esp_i_json_get_array(strategy, "ops", r->arena, sizeof *name, &array, &name, r->diag));
     int32_t n = esp_i_json_count(array);
     int32_t *group = esp_i_arena_alloc(r->arena, n, sizeof *group);
     int32_t *mesh = esp_i_arena_alloc(r->arena, n, sizeof *mesh);
@@ -340,7 +315,7 @@ static esp_status_t read_ops(reader_t *r, esp_i_json_t strategy)
     for (int32_t i = 0; i < n; i++) {
         esp_i_json_t item = esp_i_json_item(array, i);
         ESP_TRY(esp_i_json_expect(item, ESP_I_JSON_OBJECT, r->diag));
-        ESP_TRY(get_text(r, item, "name", &name[i]));
+        ESP_TRY(esp_i_json_get_text(item, "name", r->arena, &name[i], r->diag));
         ESP_TRY(read_op(r, item, &group[i], &mesh[i], &mode[i]));
     }
     return ESP_OK;
@@ -353,13 +328,14 @@ static esp_status_t read_strategy(reader_t *r, esp_i_json_t root)
     esp_mesh_spec_t *mesh;
     int64_t micro;
     ESP_TRY(esp_i_json_get(root, "strategy", ESP_I_JSON_OBJECT, &strategy, r->diag));
-    ESP_TRY(KEYS(strategy, r, "micro_batches", "bucket_bytes", "sync_batchnorm", "meshes", "groups",
-                 "ops"));
+    ESP_TRY(ESP_I_JSON_KEYS(strategy, r->diag, "micro_batches", "bucket_bytes", "sync_batchnorm",
+                            "meshes", "groups", "ops"));
     ESP_TRY(esp_i_json_get_int(strategy, "micro_batches", 1, INT16_MAX, &micro, r->diag));
     s->micro_batches = (int32_t)micro;
     ESP_TRY(get_amount(r, strategy, "bucket_bytes", &s->bucket_bytes));
     ESP_TRY(get_flag(r, strategy, "sync_batchnorm", &s->sync_batchnorm));
-    ESP_TRY(get_array(r, strategy, "meshes", sizeof *mesh, &array, &mesh));
+    ESP_TRY(
+        esp_i_json_get_array(strategy, "meshes", r->arena, sizeof *mesh, &array, &mesh, r->diag));
     s->n_meshes = esp_i_json_count(array);
     s->mesh = mesh;
     for (int32_t m = 0; m < s->n_meshes; m++)
@@ -375,14 +351,15 @@ static esp_status_t read_baselines(reader_t *r, esp_i_json_t search)
     esp_plan_t *p = r->plan;
     esp_i_json_t array;
     esp_plan_baseline_t *baseline;
-    ESP_TRY(get_array(r, search, "baselines", sizeof *baseline, &array, &baseline));
+    ESP_TRY(esp_i_json_get_array(search, "baselines", r->arena, sizeof *baseline, &array, &baseline,
+                                 r->diag));
     p->n_baselines = esp_i_json_count(array);
     p->baseline = baseline;
     for (int32_t i = 0; i < p->n_baselines; i++) {
         esp_i_json_t item = esp_i_json_item(array, i);
         ESP_TRY(esp_i_json_expect(item, ESP_I_JSON_OBJECT, r->diag));
-        ESP_TRY(KEYS(item, r, "name", "step_time_ns", "fits"));
-        ESP_TRY(get_text(r, item, "name", &baseline[i].name));
+        ESP_TRY(ESP_I_JSON_KEYS(item, r->diag, "name", "step_time_ns", "fits"));
+        ESP_TRY(esp_i_json_get_text(item, "name", r->arena, &baseline[i].name, r->diag));
         ESP_TRY(get_amount(r, item, "step_time_ns", &baseline[i].step_time_ns));
         ESP_TRY(get_flag(r, item, "fits", &baseline[i].fits));
     }
@@ -395,8 +372,8 @@ static esp_status_t read_outcome(reader_t *r, esp_i_json_t root)
     esp_i_json_t prediction, search;
     int32_t links;
     ESP_TRY(esp_i_json_get(root, "prediction", ESP_I_JSON_OBJECT, &prediction, r->diag));
-    ESP_TRY(
-        KEYS(prediction, r, "links", "barrier", "step_time_ns", "makespan_ns", "lower_bound_ns"));
+    ESP_TRY(ESP_I_JSON_KEYS(prediction, r->diag, "links", "barrier", "step_time_ns", "makespan_ns",
+                            "lower_bound_ns"));
     ESP_TRY(get_choice(r, prediction, "links", esp_i_plan_links, &links));
     p->links = (esp_link_mode_t)links;
     ESP_TRY(get_flag(r, prediction, "barrier", &p->barrier));
@@ -404,7 +381,7 @@ static esp_status_t read_outcome(reader_t *r, esp_i_json_t root)
     ESP_TRY(get_amount(r, prediction, "makespan_ns", &p->makespan_ns));
     ESP_TRY(get_amount(r, prediction, "lower_bound_ns", &p->lower_bound_ns));
     ESP_TRY(esp_i_json_get(root, "search", ESP_I_JSON_OBJECT, &search, r->diag));
-    ESP_TRY(KEYS(search, r, "seed", "evaluations", "baselines"));
+    ESP_TRY(ESP_I_JSON_KEYS(search, r->diag, "seed", "evaluations", "baselines"));
     ESP_TRY(get_amount(r, search, "seed", &p->seed));
     ESP_TRY(get_amount(r, search, "evaluations", &p->evaluations));
     return read_baselines(r, search);
