@@ -7,8 +7,8 @@
 #include "exec/cpu/sums.h"
 #include "exec/values.h"
 #include "graph/kinds/nest.h"
+#include "graph/kinds/reduce.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { X, Y, TILE = 256 };
@@ -20,39 +20,6 @@ typedef struct plan {
     bool empty;                 /* y has no element */
 } plan_t;
 
-static double start_of(esp_reduce_t code)
-{
-    switch (code) {
-    case ESP_REDUCE_SUM:
-    case ESP_REDUCE_SUMSQ:
-        return 0;
-    case ESP_REDUCE_MAX:
-        return -(double)INFINITY;
-    case ESP_REDUCE_MIN:
-        return (double)INFINITY;
-    case ESP_REDUCE_PROD:
-        return 1;
-    }
-    return 0;
-}
-
-static double combine(esp_reduce_t code, double y, double x)
-{
-    switch (code) {
-    case ESP_REDUCE_SUM:
-        return y + x;
-    case ESP_REDUCE_MAX:
-        return x > y || isnan(x) ? x : y;
-    case ESP_REDUCE_MIN:
-        return x < y || isnan(x) ? x : y;
-    case ESP_REDUCE_PROD:
-        return y * x;
-    case ESP_REDUCE_SUMSQ:
-        return y + x * x;
-    }
-    return y;
-}
-
 /* to[i] = combined with element i of a row. */
 static void add_row(esp_reduce_t code, esp_dtype_t dtype, int64_t n, const void *row, double *to)
 {
@@ -63,7 +30,7 @@ static void add_row(esp_reduce_t code, esp_dtype_t dtype, int64_t n, const void 
     }
     esp_i_values_load(dtype, n, row, value);
     for (int64_t i = 0; i < n; i++)
-        to[i] = combine(code, to[i], value[i]);
+        to[i] = esp_i_reduce_step(code, to[i], value[i]);
 }
 
 /* `sum` combined with a whole row. */
@@ -76,12 +43,13 @@ static double add_up(esp_reduce_t code, esp_dtype_t dtype, int64_t n, const char
     if (dtype == ESP_DTYPE_F32 && code == ESP_REDUCE_SUMSQ)
         return sum + esp_i_cpu_sum_squares(n, (const float *)(const void *)row);
     if (dtype == ESP_DTYPE_F32 && code == ESP_REDUCE_MAX)
-        return combine(code, sum, (double)esp_i_cpu_largest(n, (const float *)(const void *)row));
+        return esp_i_reduce_step(code, sum,
+                                 (double)esp_i_cpu_largest(n, (const float *)(const void *)row));
     for (int64_t at = 0; at < n; at += TILE) {
         const int64_t m = esp_i_min_i64(n - at, TILE);
         esp_i_values_load(dtype, m, row + at * size, value);
         for (int64_t i = 0; i < m; i++)
-            sum = combine(code, sum, value[i]);
+            sum = esp_i_reduce_step(code, sum, value[i]);
     }
     return sum;
 }
@@ -95,7 +63,7 @@ static void reduce_tile(const esp_i_cpu_kernel_t *kernel, int64_t at, int64_t n,
     const char *x = (const char *)esp_i_cpu_data(kernel, 0) + at * esp_dtype_bytes(dtype);
     esp_i_walk_t walk = plan->reduced;
     for (int64_t i = 0; i < n; i++)
-        to[i] = start_of(code);
+        to[i] = esp_i_reduce_start(code);
     for (bool more = esp_i_walk_begin(&walk); more; more = esp_i_walk_next(&walk)) {
         const char *row = x + walk.offset[X] * esp_dtype_bytes(dtype);
         if (plan->by_rows)

@@ -1,7 +1,6 @@
 /* REDUCE: sum, maximum, minimum, product or sum of squares over axes. */
 #include "graph/kinds/nest.h"
-
-#include <math.h>
+#include "graph/kinds/reduce.h"
 
 static bool reduced(const esp_attr_t *attr, int32_t axis)
 {
@@ -147,39 +146,6 @@ static esp_status_t reduce_gradient(const esp_i_grad_t *grad)
 /* ---- kernel
  * --------------------------------------------------------------------------------------- */
 
-static double reduce_start(esp_reduce_t code)
-{
-    switch (code) {
-    case ESP_REDUCE_SUM:
-    case ESP_REDUCE_SUMSQ:
-        return 0;
-    case ESP_REDUCE_MAX:
-        return -INFINITY;
-    case ESP_REDUCE_MIN:
-        return INFINITY;
-    case ESP_REDUCE_PROD:
-        return 1;
-    }
-    return 0;
-}
-
-static double reduce_step(esp_reduce_t code, double y, double x)
-{
-    switch (code) {
-    case ESP_REDUCE_SUM:
-        return y + x;
-    case ESP_REDUCE_MAX:
-        return x > y || isnan(x) ? x : y;
-    case ESP_REDUCE_MIN:
-        return x < y || isnan(x) ? x : y;
-    case ESP_REDUCE_PROD:
-        return y * x;
-    case ESP_REDUCE_SUMSQ:
-        return y + x * x;
-    }
-    return y;
-}
-
 static void reduce_kernel(const esp_i_kernel_t *kernel)
 {
     const esp_i_buffer_t *x = &kernel->in[0], *y = &kernel->out[0];
@@ -191,10 +157,10 @@ static void reduce_kernel(const esp_i_kernel_t *kernel)
     esp_i_nest_walk(&nest, &walk);
     int64_t n = esp_i_buffer_elements(y);
     for (int64_t i = 0; i < n; i++)
-        y->data[i] = reduce_start(code);
+        y->data[i] = esp_i_reduce_start(code);
     for (bool more = esp_i_walk_begin(&walk); more; more = esp_i_walk_next(&walk)) {
         double *to = &y->data[walk.offset[1]];
-        *to = reduce_step(code, *to, x->data[walk.offset[0]]);
+        *to = esp_i_reduce_step(code, *to, x->data[walk.offset[0]]);
     }
 }
 
