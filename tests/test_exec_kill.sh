@@ -3,22 +3,13 @@
 # is whole, and going on from it gives the curve of the run that nobody killed.
 # ESP_KILLS: how many (default 3).
 set -u
-if ! command -v mpirun >/dev/null || ! command -v pgrep >/dev/null; then
-    echo "needs mpirun and pgrep"
+if ! command -v pgrep >/dev/null; then
+    echo "there is no pgrep"
     exit 77
 fi
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" # what MPI keeps
+. "$ESP_SOURCE_DIR/tests/mpi/job.sh"
 OMP_NUM_THREADS=1
-export ASAN_OPTIONS OMP_NUM_THREADS
-ranks="--oversubscribe --mca mpi_yield_when_idle 1 --mca btl self,vader,tcp -np 4"
-[ "$(id -u)" = 0 ] && ranks="--allow-run-as-root $ranks"
-failures=0
-fail() {
-    echo "$*"
-    failures=1
-}
+export OMP_NUM_THREADS
 
 python3 "$ESP_SOURCE_DIR/examples/digits/get_data.py" --synthetic --out "$dir" || exit 1
 "$ESP_CLI" plan "$ESP_SOURCE_DIR/examples/digits/digits.onnx" --quiet --batch 24 --optimizer adam \
@@ -28,7 +19,7 @@ train() { # STEPS OPTIONS...
     until=$1
     shift
     # shellcheck disable=SC2086 # several words
-    exec mpirun $ranks "$ESP_CLI" run "$dir/plan" --quiet --steps "$until" "$@" \
+    exec mpirun $launch -np 4 "$ESP_CLI" run "$dir/plan" --quiet --steps "$until" "$@" \
         --data "images=$dir/x_train.npy" --data "labels=$dir/y_train.npy" >"$dir/out" 2>&1
 }
 

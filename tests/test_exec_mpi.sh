@@ -1,33 +1,15 @@
 #!/bin/sh
 # Executors and communication as MPI jobs: results, failures, refusals.
 set -u
-if ! command -v mpirun >/dev/null; then
-    echo "there is no mpirun"
-    exit 77
-fi
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" # what MPI keeps
-export ASAN_OPTIONS
-failures=0
+. "$ESP_SOURCE_DIR/tests/mpi/job.sh"
 
 # job SECONDS RANKS PROGRAM ARGUMENTS...: its output in $output, its status in $status
 job() {
     seconds=$1 ranks=$2 program=$3
     shift 3
-    set -- --oversubscribe --mca mpi_yield_when_idle 1 --mca btl self,vader,tcp -np "$ranks" \
-        "$ESP_MPI_PROGRAMS/$program" "$@"
-    [ "$(id -u)" = 0 ] && set -- --allow-run-as-root "$@"
-    output=$(timeout "$seconds" mpirun "$@" 2>&1)
+    # shellcheck disable=SC2086 # several words
+    output=$(timeout "$seconds" mpirun $launch -np "$ranks" "$ESP_MPI_PROGRAMS/$program" "$@" 2>&1)
     status=$?
-}
-# expect STATUS PATTERN: 0 or other; what was said
-expect() {
-    if { [ "$1" = 0 ] && [ $status -ne 0 ]; } || { [ "$1" != 0 ] && [ $status -eq 0 ]; } ||
-        [ $status -eq 124 ] || ! echo "$output" | grep -q "$2"; then
-        printf 'expected status %s and "%s"\nstatus %s, said: %s\n' "$1" "$2" $status "$output"
-        failures=1
-    fi
 }
 
 job 60 2 mpi_exec probe

@@ -1,34 +1,16 @@
 #!/bin/sh
 # Profiles and traces of MPI jobs: what rank 0 writes, and that it reads back.
 set -u
-if ! command -v mpirun >/dev/null; then
-    echo "there is no mpirun"
-    exit 77
-fi
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" # what MPI keeps
-export ASAN_OPTIONS
-failures=0
+. "$ESP_SOURCE_DIR/tests/mpi/job.sh"
 model=$ESP_SOURCE_DIR/examples/digits/digits.onnx
 
 # job RANKS ARGUMENTS...: of the command; its output in $output, its status in $status
 job() {
     ranks=$1
     shift
-    set -- --oversubscribe --mca mpi_yield_when_idle 1 --mca btl self,vader,tcp -np "$ranks" \
-        "$ESP_CLI" "$@"
-    [ "$(id -u)" = 0 ] && set -- --allow-run-as-root "$@"
-    output=$(timeout 100 mpirun "$@" 2>&1)
+    # shellcheck disable=SC2086 # several words
+    output=$(timeout 100 mpirun $launch -np "$ranks" "$ESP_CLI" "$@" 2>&1)
     status=$?
-}
-# expect STATUS PATTERN: 0 or other; what was said
-expect() {
-    if { [ "$1" = 0 ] && [ $status -ne 0 ]; } || { [ "$1" != 0 ] && [ $status -eq 0 ]; } ||
-        [ $status -eq 124 ] || ! echo "$output" | grep -q "$2"; then
-        printf 'expected status %s and "%s"\nstatus %s, said: %s\n' "$1" "$2" $status "$output"
-        failures=1
-    fi
 }
 
 cat >"$dir/two.yaml" <<'END'

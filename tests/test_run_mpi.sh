@@ -1,25 +1,11 @@
 #!/bin/sh
 # espalier run as an MPI job: what threads compute, ranks that do not see the files, signals.
 set -u
-if ! command -v mpirun >/dev/null; then
-    echo "there is no mpirun"
-    exit 77
-fi
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" # what MPI keeps
-export ASAN_OPTIONS
-failures=0
-fail() {
-    echo "$*"
-    failures=1
-}
-options="--oversubscribe --mca mpi_yield_when_idle 1 --mca btl self,vader,tcp"
-[ "$(id -u)" = 0 ] && options="--allow-run-as-root $options"
+. "$ESP_SOURCE_DIR/tests/mpi/job.sh"
 
 # job OPTIONS...: two ranks, of which the second starts in an empty directory
 job() {
-    output=$(timeout 60 mpirun $options -np 1 --wdir "$dir/a" "$ESP_CLI" run plan.json "$@" : \
+    output=$(timeout 60 mpirun $launch -np 1 --wdir "$dir/a" "$ESP_CLI" run plan.json "$@" : \
         -np 1 --wdir "$dir/b" "$ESP_CLI" run plan.json "$@" 2>&1)
     status=$?
 }
@@ -97,7 +83,7 @@ for bad in "--resume plan.json" "--weights nowhere.onnx" "--checkpoint nowhere/c
 done
 
 # SIGUSR1, which mpirun passes on, ends a job with a checkpoint.
-timeout 60 mpirun $options -np 2 "$ESP_CLI" run plan.json --steps 100000000 -q \
+timeout 60 mpirun $launch -np 2 "$ESP_CLI" run plan.json --steps 100000000 -q \
     --checkpoint stop.safetensors --checkpoint-every 4 >out 2>&1 &
 job=$!
 tries=0
