@@ -197,32 +197,44 @@ static void change(plan_of_t *plan, const bench_t *bench, esp_i_rng_t *rng)
     }
 }
 
+static void walk(int32_t model, int64_t batch, const char *cluster)
+{
+    bench_t bench;
+    plan_of_t plan;
+    esp_i_rng_t rng;
+    esp_sim_t *sim;
+    esp_i_rng_seed(&rng, 100 + (uint64_t)model);
+    bench_init(&bench, deploy_graph(model, batch), bench_cluster(cluster));
+    test_assert_ok(esp_sim_create(NULL, &sim), NULL);
+    begin(&plan, &bench, &rng);
+    int32_t done = 0;
+    for (int32_t i = 0; i < STEPS; i++) {
+        done += compare(&bench, sim, &plan.strategy);
+        change(&plan, &bench, &rng);
+    }
+    assert_true(done > STEPS / 2);
+    plan_fini(&plan);
+    esp_sim_destroy(sim);
+    bench_fini(&bench);
+}
+
 static void history_does_not_matter(void **state)
 {
     (void)state;
-    for (int32_t model = 0; model < DEPLOY_MODELS; model++) {
-        bench_t bench;
-        plan_of_t plan;
-        esp_i_rng_t rng;
-        esp_sim_t *sim;
-        esp_i_rng_seed(&rng, 100 + (uint64_t)model);
-        bench_init(&bench, deploy_graph(model, 8), bench_cluster("testbed"));
-        test_assert_ok(esp_sim_create(NULL, &sim), NULL);
-        begin(&plan, &bench, &rng);
-        int32_t done = 0;
-        for (int32_t i = 0; i < STEPS; i++) {
-            done += compare(&bench, sim, &plan.strategy);
-            change(&plan, &bench, &rng);
-        }
-        assert_true(done > STEPS / 2);
-        plan_fini(&plan);
-        esp_sim_destroy(sim);
-        bench_fini(&bench);
-    }
+    for (int32_t model = 0; model < DEPLOY_MODELS; model++)
+        walk(model, 8, "testbed");
+}
+
+/* More classes than a lowerer keeps the durations of. */
+static void nor_on_many_devices(void **state)
+{
+    (void)state;
+    walk(3, 256, "h100x64");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(history_does_not_matter)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(history_does_not_matter),
+                                       cmocka_unit_test(nor_on_many_devices)};
     return cmocka_run_group_tests_name("deploy_walk", tests, NULL, NULL);
 }

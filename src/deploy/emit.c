@@ -22,7 +22,7 @@ bool esp_i_resize(const esp_allocator_t *alloc, void *array, int64_t keep, int64
 #define GROW(name)                                                                                 \
     static bool name##_grow(esp_lowerer_t *lw, int64_t more)                                       \
     {                                                                                              \
-        int64_t need = lw->name.n + more + 1;                                                      \
+        int64_t need = lw->name.n + more + ESP_I_BLOCK;                                            \
         if (need <= lw->name.capacity)                                                             \
             return true;                                                                           \
         int64_t capacity = esp_i_max_i64(need, 2 * (int64_t)lw->name.capacity + 256);              \
@@ -60,8 +60,9 @@ GROW(comms)
 
 static bool ids_grow(esp_lowerer_t *lw, esp_i_ids_t *ids, int64_t more)
 {
-    return ids->count + more <= ids->capacity ||
-           esp_i_grow(&lw->alloc, &ids->data, &ids->capacity, ids->count + more, sizeof *ids->data);
+    int64_t need = ids->count + more + ESP_I_BLOCK;
+    return need <= ids->capacity ||
+           esp_i_grow(&lw->alloc, &ids->data, &ids->capacity, need, sizeof *ids->data);
 }
 
 static bool times_grow(esp_lowerer_t *lw, int64_t more)
@@ -72,14 +73,15 @@ static bool times_grow(esp_lowerer_t *lw, int64_t more)
                       sizeof(int64_t));
 }
 
-bool esp_i_reserve(esp_lowerer_t *lw, int64_t tasks, int64_t values, int64_t operands)
+bool esp_i_reserve(esp_lowerer_t *lw, int64_t tasks, int64_t moves, int64_t values,
+                   int64_t operands)
 {
     int64_t classes = lw->n_classes;
     return tasks_grow(lw, tasks) && values_grow(lw, values) && buffers_grow(lw, values * classes) &&
-           comms_grow(lw, tasks) && ids_grow(lw, &lw->reads, operands) &&
-           ids_grow(lw, &lw->writes, operands) && ids_grow(lw, &lw->pair_src, tasks) &&
-           ids_grow(lw, &lw->pair_dst, tasks) && ids_grow(lw, &lw->comm_classes, tasks * classes) &&
-           times_grow(lw, tasks * classes) && ids_grow(lw, &lw->overwriters, 2 * operands);
+           comms_grow(lw, moves) && ids_grow(lw, &lw->reads, operands) &&
+           ids_grow(lw, &lw->writes, operands) && ids_grow(lw, &lw->pair_src, moves) &&
+           ids_grow(lw, &lw->pair_dst, moves) && ids_grow(lw, &lw->comm_classes, moves * classes) &&
+           times_grow(lw, moves * classes) && ids_grow(lw, &lw->overwriters, 2 * operands);
 }
 
 int64_t esp_i_tensor_bytes(const esp_lowerer_t *lw, esp_tensor_id_t root)
@@ -97,56 +99,49 @@ static void buffers_size(const esp_lowerer_t *lw, int32_t value, int64_t *bytes_
     const esp_i_local_mesh_t *local = &lw->local.data[values->mesh[value]];
     int64_t total = esp_i_tensor_bytes(lw, values->tensor[value]), each = total;
     bool split = values->form[value] == ESP_FORM_SPLIT;
-    if (split && values->share[value] == ESP_SHARE_EVEN) { /* whole rows: the largest share */
+    if (split && values->share[value] == ESP_SHARE_BATCH) {
+        const double *part = lw->mesh_class_part.data + local->class_first;
+        for (int32_t slot = 0; slot < local->n_classes; slot++)
+            bytes_out[slot] = (int64_t)((double)total * part[slot] + 0.5);
+        return;
+    }
+    if (split) { /* whole rows: the largest share */
         int64_t extent = values->view[value].extent;
-        int64_t rows = esp_i_ceil_div(extent, esp_i_mesh_of(lw, values->mesh[value])->n);
-        each = esp_i_ceil_div(total, extent) * rows;
+        each = esp_i_ceil_div(total, extent) * esp_i_ceil_div(extent, local->n);
     }
     for (int32_t slot = 0; slot < local->n_classes; slot++)
         bytes_out[slot] = each;
-    if (!split || values->share[value] == ESP_SHARE_EVEN)
-        return;
-    const int64_t *units = lw->mesh_class_units.data + local->class_first;
-    for (int32_t slot = 0; slot < local->n_classes; slot++) {
-        double part = (double)units[slot] / (double)local->total_units;
-        bytes_out[slot] = (int64_t)((double)total * part + 0.5);
-    }
 }
 
 /* One buffer per class of the mesh. */
 static void buffers_new(esp_lowerer_t *lw, int32_t value)
 {
     const esp_i_local_mesh_t *local = &lw->local.data[lw->values.mesh[value]];
-    const int32_t *classes = lw->mesh_class.data + local->class_first;
-    esp_i_buffers_t *buffers = &lw->buffers;
+    const esp_i_buffers_t *buffers = &lw->buffers;
     int32_t n = local->n_classes, first = buffers->n;
-    buffers->n += n;
-    for (int32_t slot = 0; slot < n; slot++) {
-        buffers->value[first + slot] = value;
-        buffers->class_[first + slot] = classes[slot];
-        buffers->root[first + slot] = first + slot;
-        buffers->producer[first + slot] = ESP_NONE;
-    }
-    memset(buffers->resident + first, 0, (size_t)n);
-    memset(buffers->shared + first, 0, (size_t)n);
+    esp_i_row_fill(buffers->value + first, n, value);
+    esp_i_row_copy(buffers->class_ + first, n, lw->mesh_class.data + local->class_first);
+    esp_i_row_count(buffers->root + first, n, first, 1);
+    esp_i_row_fill(buffers->producer + first, n, ESP_NONE);
+    esp_i_row_mark(buffers->resident + first, n, 0);
+    esp_i_row_mark(buffers->shared + first, n, 0);
     buffers_size(lw, value, buffers->bytes + first);
+    lw->buffers.n += n;
 }
 
-int32_t esp_i_value_new(esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh, esp_form_t form,
-                        esp_share_t share, esp_view_t view)
+int32_t esp_i_value_new(esp_lowerer_t *lw, const esp_i_want_t *want)
 {
     esp_i_values_t *values = &lw->values;
     int32_t value = values->n++;
-    values->tensor[value] = root;
-    values->mesh[value] = mesh;
-    values->form[value] = (uint8_t)form;
-    values->share[value] = (uint8_t)share;
-    values->view[value] = view;
-    values->micro[value] =
-        (int16_t)(lw->facts.tensor_body[root] && lw->micro != ESP_NONE ? lw->micro : ESP_NONE);
+    values->tensor[value] = want->root;
+    values->mesh[value] = want->mesh;
+    values->form[value] = (uint8_t)want->form;
+    values->share[value] = (uint8_t)want->share;
+    values->view[value] = want->view;
+    values->micro[value] = (int16_t)(lw->facts.tensor_body[want->root] ? lw->micro : ESP_NONE);
     values->buffer[value] = lw->buffers.n;
-    values->next[value] = lw->tensor_value[root];
-    lw->tensor_value[root] = value;
+    values->next[value] = lw->tensor_value[want->root];
+    lw->tensor_value[want->root] = value;
     buffers_new(lw, value);
     return value;
 }
@@ -160,6 +155,8 @@ void esp_i_value_settle(esp_lowerer_t *lw, int32_t value)
     for (int32_t b = lw->values.buffer[value]; b < end; b++) {
         lw->buffers.resident[b] = 1;
         lw->buffers.bytes[b] += (int64_t)ceil(more * (double)lw->buffers.bytes[b]);
+        if (lw->buffers.root[b] == b)
+            lw->class_resident[lw->buffers.class_[b]] += lw->buffers.bytes[b];
     }
 }
 

@@ -1,6 +1,6 @@
 /*
- * After lowering: anti-dependencies, dependencies between steps, CSR of successors, resident
- * memory, and the deployment that points at it all.
+ * After lowering: anti-dependencies, dependencies between steps, CSR of successors, and the
+ * deployment that points at it all.
  */
 #include "deploy/lowerer.h"
 
@@ -136,14 +136,6 @@ static bool unread_cross(esp_lowerer_t *lw, const overwriting_t *o)
             return false;
     }
     return true;
-}
-
-static void residents_count(esp_lowerer_t *lw)
-{
-    memset(lw->class_resident, 0, (size_t)lw->n_classes * sizeof *lw->class_resident);
-    for (int32_t b = 0; b < lw->buffers.n; b++)
-        if (lw->buffers.resident[b] && lw->buffers.root[b] == b)
-            lw->class_resident[lw->buffers.class_[b]] += lw->buffers.bytes[b];
 }
 
 static bool tasks_reserve(esp_lowerer_t *lw)
@@ -293,7 +285,7 @@ static void publish_tasks(esp_lowerer_t *lw)
 
 esp_status_t esp_i_finish(esp_lowerer_t *lw, esp_diag_t *diag)
 {
-    if (!esp_i_reserve(lw, 1, 1, 1))
+    if (!esp_i_reserve(lw, 1, 1, 1, 1))
         return esp_i_nomem(diag);
     offsets_close(lw);
     size_t buffers = (size_t)lw->buffers.n + 1, writers = (size_t)lw->overwriters.count / 2 + 1;
@@ -311,7 +303,6 @@ esp_status_t esp_i_finish(esp_lowerer_t *lw, esp_diag_t *diag)
     esp_i_free(&lw->alloc, scratch);
     if (!fine)
         return esp_i_nomem(diag);
-    residents_count(lw);
     publish_plan(lw);
     publish_tasks(lw);
     return ESP_OK;

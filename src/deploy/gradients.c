@@ -62,7 +62,7 @@ static void reduce_in_place(esp_lowerer_t *lw, int32_t src, int32_t dst)
 
 static void pair_add(esp_lowerer_t *lw, int32_t comm, const reduction_t *r)
 {
-    int32_t dst = esp_i_value_new(lw, r->to.root, r->to.mesh, r->to.form, r->to.share, r->to.view);
+    int32_t dst = esp_i_value_new(lw, &r->to);
     if (r->comm == ESP_COMM_ALLREDUCE)
         reduce_in_place(lw, r->src, dst);
     esp_i_comm_pair(lw, comm, r->src, dst);
@@ -77,7 +77,7 @@ static esp_status_t bucket_make(esp_lowerer_t *lw, int32_t first, const reductio
     pair_add(lw, comm, r);
     for (int32_t i = first + 1; i < f->n_reductions && lw->strategy->bucket_bytes > 0; i++) {
         reduction_t next = reduction_of(lw, f->reduction[i]);
-        if (!same_bucket(lw, r, &next) || esp_i_find(lw, next.to) != ESP_NONE)
+        if (!same_bucket(lw, r, &next) || esp_i_find(lw, &next.to) != ESP_NONE)
             continue;
         int64_t bytes = lw->comms.bytes[comm] + esp_i_tensor_bytes(lw, next.to.root);
         if (bytes > lw->strategy->bucket_bytes)
@@ -91,11 +91,11 @@ esp_status_t esp_i_reduce_gradients(esp_lowerer_t *lw, esp_diag_t *diag)
 {
     const esp_i_facts_t *f = &lw->facts;
     int64_t n = f->n_reductions;
-    if (!esp_i_reserve(lw, n, n, 4 * n * lw->n_classes))
+    if (!esp_i_reserve(lw, n, n, n, 4 * n * lw->n_classes))
         return esp_i_nomem(diag);
     for (int32_t i = 0; i < f->n_reductions; i++) {
         reduction_t r = reduction_of(lw, f->reduction[i]);
-        if (r.src == ESP_NONE || esp_i_find(lw, r.to) != ESP_NONE)
+        if (r.src == ESP_NONE || esp_i_find(lw, &r.to) != ESP_NONE)
             continue;
         ESP_TRY(bucket_make(lw, i, &r, diag));
     }

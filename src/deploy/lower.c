@@ -4,32 +4,10 @@
 
 #include <string.h>
 
-typedef struct lowered_op {
-    esp_op_id_t op;
-    int32_t mesh;      /* local */
-    esp_mode_t mode;   /* as carried out */
-    const int32_t *in; /* value per operand; ESP_NONE: absent */
-    const int32_t *out;
-} lowered_op_t;
-
 static const esp_view_t no_view = {0, 0, 0};
 
-/* ---- emitting one op ---------------------------------------------------------------------------
+/* ---- outputs -----------------------------------------------------------------------------------
  */
-
-static double op_part(const esp_lowerer_t *lw, const lowered_op_t *low, int32_t slot)
-{
-    const esp_i_local_mesh_t *local = &lw->local.data[low->mesh];
-    if (low->mode == ESP_MODE_SHARD)
-        return 1.0 / esp_i_mesh_of(lw, low->mesh)->n;
-    if (low->mode == ESP_MODE_BATCH) {
-        double units = (double)lw->mesh_class_units.data[local->class_first + slot];
-        double micro = lw->micro == ESP_NONE ? lw->strategy->micro_batches : 1;
-        return units * micro / (double)lw->graph->batch;
-    }
-    bool rows = lw->micro != ESP_NONE && lw->graph->op_batch[low->op].dim != ESP_NONE;
-    return rows ? 1.0 / lw->strategy->micro_batches : 1.0;
-}
 
 static int32_t buffer_on(const esp_lowerer_t *lw, int32_t value, int32_t class_)
 {
@@ -38,71 +16,15 @@ static int32_t buffer_on(const esp_lowerer_t *lw, int32_t value, int32_t class_)
                : lw->values.buffer[value] + esp_i_mesh_slot(lw, lw->values.mesh[value], class_);
 }
 
-/* Each task of the op reads the buffer of its class of each input; reads are by task, then input.
- */
-static void emit_reads(esp_lowerer_t *lw, const lowered_op_t *low, int32_t n_in)
-{
-    const esp_i_local_mesh_t local = lw->local.data[low->mesh];
-    const int32_t *classes = lw->mesh_class.data + local.class_first;
-    int32_t *read = lw->reads.data + lw->reads.count;
-    lw->reads.count += local.n_classes * n_in;
-    esp_dcheck(lw->reads.count <= lw->reads.capacity);
-    for (int32_t i = 0; i < n_in; i++) {
-        int32_t value = low->in[i], absent = value == ESP_NONE;
-        int32_t first = absent ? ESP_NONE : lw->values.buffer[value];
-        int32_t mesh = absent ? low->mesh : lw->values.mesh[value];
-        for (int32_t slot = 0; slot < local.n_classes; slot++) {
-            int32_t its = mesh == low->mesh ? slot : esp_i_mesh_slot(lw, mesh, classes[slot]);
-            read[slot * n_in + i] = absent ? ESP_NONE : first + its;
-        }
-    }
-}
-
-/* Outputs lie on the mesh of the op. */
-static void emit_writes(esp_lowerer_t *lw, const lowered_op_t *low, int32_t n_out, int32_t task)
-{
-    int32_t n_classes = lw->local.data[low->mesh].n_classes;
-    for (int32_t slot = 0; slot < n_classes; slot++)
-        for (int32_t i = 0; i < n_out; i++)
-            esp_i_task_write(lw, task + slot, lw->values.buffer[low->out[i]] + slot);
-}
-
-/* One compute task per class of the mesh. */
-static void emit_compute(esp_lowerer_t *lw, const lowered_op_t *low)
-{
-    const esp_graph_t *g = lw->graph;
-    const esp_i_local_mesh_t local = lw->local.data[low->mesh];
-    const int32_t *classes = lw->mesh_class.data + local.class_first;
-    const esp_i_tasks_t tasks = lw->tasks;
-    int32_t n_in = g->input_offset[low->op + 1] - g->input_offset[low->op];
-    int32_t n_out = g->output_offset[low->op + 1] - g->output_offset[low->op];
-    memset(tasks.kind + tasks.n, ESP_TASK_COMPUTE, (size_t)local.n_classes);
-    memset(tasks.mode + tasks.n, (int)low->mode, (size_t)local.n_classes);
-    for (int32_t slot = 0, task = tasks.n; slot < local.n_classes; slot++, task++) {
-        tasks.class_[task] = classes[slot];
-        tasks.op[task] = low->op;
-        tasks.micro[task] = (int16_t)lw->micro;
-        tasks.comm[task] = ESP_NONE;
-        tasks.read_offset[task] = lw->reads.count + slot * n_in;
-        tasks.write_offset[task] = lw->writes.count + slot * n_out;
-    }
-    for (int32_t slot = 0, task = tasks.n; slot < local.n_classes; slot++, task++)
-        tasks.ns[task] = esp_cost_op_ns(lw->cost, low->op, lw->class_type[classes[slot]],
-                                        op_part(lw, low, slot), low->mode == ESP_MODE_SHARD);
-    lw->tasks.n += local.n_classes;
-    emit_reads(lw, low, n_in);
-    emit_writes(lw, low, n_out, tasks.n);
-}
-
 /* A new version lives in the memory of the old one. */
-static void version_in_place(esp_lowerer_t *lw, int32_t value)
+static void version_in_place(esp_lowerer_t *lw, int32_t value, const esp_i_want_t *want)
 {
-    esp_tensor_id_t old = lw->facts.previous[lw->values.tensor[value]];
+    esp_tensor_id_t old = lw->facts.previous[want->root];
     if (old == ESP_NONE)
         return;
-    esp_i_want_t home = {old, lw->values.mesh[value], (esp_form_t)lw->values.form[value],
-                         (esp_share_t)lw->values.share[value], lw->values.view[value]};
-    int32_t from = esp_i_find(lw, home);
+    esp_i_want_t home = *want;
+    home.root = old;
+    int32_t from = esp_i_find(lw, &home);
     if (from == ESP_NONE)
         return;
     int32_t n = lw->local.data[home.mesh].n_classes;
@@ -113,15 +35,12 @@ static void version_in_place(esp_lowerer_t *lw, int32_t value)
     }
 }
 
-static int32_t output_new(esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh, esp_form_t form,
-                          esp_share_t share, esp_view_t view)
+/* Brings *want to its normal form. */
+static int32_t output_new(esp_lowerer_t *lw, esp_i_want_t *want)
 {
-    if (esp_i_mesh_of(lw, mesh)->n == 1)
-        form = ESP_FORM_REPLICATED;
-    if (form != ESP_FORM_SPLIT)
-        view = no_view;
-    int32_t value = esp_i_value_new(lw, root, mesh, form, share, view);
-    version_in_place(lw, value);
+    esp_i_want_normalise(lw, want);
+    int32_t value = esp_i_value_new(lw, want);
+    version_in_place(lw, value, want);
     return value;
 }
 
@@ -133,18 +52,18 @@ static esp_status_t lower_whole(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh,
     const esp_graph_t *g = lw->graph;
     int32_t *in = lw->operand_scratch, n_in = g->input_offset[op + 1] - g->input_offset[op];
     int32_t *out = in + n_in, n_out = g->output_offset[op + 1] - g->output_offset[op];
+    esp_i_want_t want = {ESP_NONE, mesh, ESP_FORM_REPLICATED, ESP_SHARE_BATCH, no_view};
     for (int32_t i = 0; i < n_in; i++) {
-        esp_tensor_id_t root = lw->facts.in[g->input_offset[op] + i].root;
+        want.root = lw->facts.in[g->input_offset[op] + i].root;
         in[i] = ESP_NONE;
-        if (root != ESP_NONE) {
-            esp_i_want_t want = {root, mesh, ESP_FORM_REPLICATED, ESP_SHARE_BATCH, no_view};
-            ESP_TRY(esp_i_need(lw, want, op, &in[i], diag));
-        }
+        if (want.root != ESP_NONE)
+            ESP_TRY(esp_i_need(lw, &want, op, &in[i], diag));
     }
-    for (int32_t i = 0; i < n_out; i++)
-        out[i] = output_new(lw, lw->facts.out[g->output_offset[op] + i].root, mesh,
-                            ESP_FORM_REPLICATED, ESP_SHARE_BATCH, no_view);
-    emit_compute(lw, &(lowered_op_t){op, mesh, ESP_MODE_WHOLE, in, out});
+    for (int32_t i = 0; i < n_out; i++) {
+        want.root = lw->facts.out[g->output_offset[op] + i].root;
+        out[i] = output_new(lw, &want);
+    }
+    esp_i_compute(lw, &(esp_i_compute_t){op, mesh, ESP_MODE_WHOLE, in, out});
     return ESP_OK;
 }
 
@@ -176,17 +95,18 @@ static esp_status_t lower_split(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh,
     int32_t *in = lw->operand_scratch, n_in = g->input_offset[op + 1] - g->input_offset[op];
     int32_t *out = in + n_in, n_out = g->output_offset[op + 1] - g->output_offset[op];
     for (int32_t i = 0; i < n_in; i++) {
+        esp_form_t form = form_of_input(lw, (esp_bind_t)inputs[i].bind);
+        esp_i_want_t want = {inputs[i].root, mesh, form, share, inputs[i].view};
         in[i] = ESP_NONE;
-        if (inputs[i].root == ESP_NONE)
-            continue;
-        esp_i_want_t want = {inputs[i].root, mesh, form_of_input(lw, (esp_bind_t)inputs[i].bind),
-                             share, inputs[i].view};
-        ESP_TRY(esp_i_need(lw, want, op, &in[i], diag));
+        if (want.root != ESP_NONE)
+            ESP_TRY(esp_i_need(lw, &want, op, &in[i], diag));
     }
-    for (int32_t i = 0; i < n_out; i++)
-        out[i] = output_new(lw, outputs[i].root, mesh, form_of_output((esp_bind_t)outputs[i].bind),
-                            share, outputs[i].view);
-    emit_compute(lw, &(lowered_op_t){op, mesh, mode, in, out});
+    for (int32_t i = 0; i < n_out; i++) {
+        esp_form_t form = form_of_output((esp_bind_t)outputs[i].bind);
+        esp_i_want_t want = {outputs[i].root, mesh, form, share, outputs[i].view};
+        out[i] = output_new(lw, &want);
+    }
+    esp_i_compute(lw, &(esp_i_compute_t){op, mesh, mode, in, out});
     return ESP_OK;
 }
 
@@ -276,8 +196,9 @@ static esp_status_t sum_in_place(esp_lowerer_t *lw, esp_op_id_t op, int32_t n,
     for (int32_t i = 1; i < n; i++)
         if ((mesh = esp_i_mesh_union(lw, mesh, lw->values.mesh[addend[i]])) == ESP_NONE)
             return esp_i_nomem(diag);
-    *sum_out = output_new(lw, lw->facts.out[lw->graph->output_offset[op]].root, mesh,
-                          ESP_FORM_PARTIAL, ESP_SHARE_BATCH, no_view);
+    esp_tensor_id_t root = lw->facts.out[lw->graph->output_offset[op]].root;
+    *sum_out =
+        output_new(lw, &(esp_i_want_t){root, mesh, ESP_FORM_PARTIAL, ESP_SHARE_BATCH, no_view});
     emit_sum(lw, op, n, addend, *sum_out);
     return ESP_OK;
 }
@@ -310,16 +231,17 @@ static esp_status_t lower_sum(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh, e
         return ESP_OK;
     esp_tensor_id_t out = lw->facts.out[g->output_offset[op]].root;
     esp_i_want_t want = {out, mesh, ESP_FORM_REPLICATED, ESP_SHARE_BATCH, no_view};
-    ESP_TRY(esp_i_need(lw, want, op, &sum, diag));
+    ESP_TRY(esp_i_need(lw, &want, op, &sum, diag));
     if (there == 0)
         return ESP_OK;
     for (int32_t i = 0; i < there; i++) {
         want.root = whole[i];
-        ESP_TRY(esp_i_need(lw, want, op, &whole[i], diag));
+        ESP_TRY(esp_i_need(lw, &want, op, &whole[i], diag));
     }
     whole[there] = sum;
     lw->tensor_value[out] = ESP_NONE; /* the partial sums are no value of the output */
-    int32_t total = output_new(lw, out, mesh, ESP_FORM_REPLICATED, ESP_SHARE_BATCH, no_view);
+    want.root = out;
+    int32_t total = output_new(lw, &want);
     emit_sum(lw, op, there + 1, whole, total);
     return ESP_OK;
 }
@@ -373,12 +295,14 @@ static esp_status_t lower_linear(esp_lowerer_t *lw, esp_op_id_t op, int32_t at, 
         bool addend = i < 63 && (partial >> i & 1);
         esp_i_want_t want = {root, at, addend ? ESP_FORM_PARTIAL : ESP_FORM_REPLICATED,
                              ESP_SHARE_BATCH, no_view};
-        ESP_TRY(esp_i_need(lw, want, op, &in[i], diag));
+        ESP_TRY(esp_i_need(lw, &want, op, &in[i], diag));
     }
-    for (int32_t i = 0; i < n_out; i++)
-        out[i] = output_new(lw, lw->facts.out[g->output_offset[op] + i].root, at, ESP_FORM_PARTIAL,
-                            ESP_SHARE_BATCH, no_view);
-    emit_compute(lw, &(lowered_op_t){op, at, ESP_MODE_WHOLE, in, out});
+    for (int32_t i = 0; i < n_out; i++) {
+        esp_tensor_id_t root = lw->facts.out[g->output_offset[op] + i].root;
+        out[i] =
+            output_new(lw, &(esp_i_want_t){root, at, ESP_FORM_PARTIAL, ESP_SHARE_BATCH, no_view});
+    }
+    esp_i_compute(lw, &(esp_i_compute_t){op, at, ESP_MODE_WHOLE, in, out});
     return ESP_OK;
 }
 
@@ -401,14 +325,21 @@ static esp_status_t lower_batch(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh,
                           : lower_whole(lw, op, mesh, diag);
 }
 
+/* Room for all that the ops [first, end) can emit: each operand may take three moves. */
+static bool ops_reserve(esp_lowerer_t *lw, esp_op_id_t first, esp_op_id_t end)
+{
+    const esp_graph_t *g = lw->graph;
+    int64_t ops = end - first, classes = lw->n_classes;
+    int64_t operands = ops + g->input_offset[end] - g->input_offset[first] + g->output_offset[end] -
+                       g->output_offset[first];
+    return esp_i_reserve(lw, operands * (3 + 3 * classes) + 2 * classes * ops, 3 * operands,
+                         4 * operands + 4 * ops, operands * (6 + 14 * classes));
+}
+
 static esp_status_t lower_op(esp_lowerer_t *lw, esp_op_id_t op, esp_diag_t *diag)
 {
     int32_t mesh = esp_i_op_mesh(lw, op);
     esp_mode_t mode = (esp_mode_t)lw->strategy->op_mode[op];
-    int64_t operands = lw->facts.max_operands + 1, classes = lw->n_classes;
-    if (!esp_i_reserve(lw, operands * (3 + 3 * classes) + 2 * classes, 4 * operands + 4,
-                       operands * (6 * classes + 6) + 8 * classes * operands))
-        return esp_i_nomem(diag);
     if (lw->facts.op_is_add[op] && lw->graph->op_batch[op].dim == ESP_NONE) {
         bool done;
         ESP_TRY(lower_sum(lw, op, mesh, mode, &done, diag));
@@ -449,13 +380,13 @@ static const esp_i_operand_t *split_operands(esp_lowerer_t *lw, esp_op_id_t op, 
 static esp_status_t homes_make(esp_lowerer_t *lw, esp_diag_t *diag)
 {
     const esp_graph_t *g = lw->graph;
+    if (!esp_i_reserve(lw, 0, 0, lw->facts.n_updated, 0))
+        return esp_i_nomem(diag);
     for (int32_t i = 0; i < lw->facts.n_updated; i++) {
         esp_tensor_id_t t = lw->facts.updated[i];
         esp_op_id_t op = g->tensor_producer[g->tensor_root[g->tensor_next[t]]];
         int32_t mesh = esp_i_op_mesh(lw, op);
         esp_i_want_t home = {t, mesh, ESP_FORM_REPLICATED, ESP_SHARE_BATCH, no_view};
-        if (!esp_i_reserve(lw, 1, 1, 1))
-            return esp_i_nomem(diag);
         esp_share_t share;
         const esp_i_operand_t *in = split_operands(lw, op, mesh, &share);
         for (int32_t k = 0; in && k < g->input_offset[op + 1] - g->input_offset[op]; k++)
@@ -464,7 +395,7 @@ static esp_status_t homes_make(esp_lowerer_t *lw, esp_diag_t *diag)
                 home.share = share;
                 home.view = in[k].view;
             }
-        int32_t value = output_new(lw, t, mesh, home.form, home.share, home.view);
+        int32_t value = output_new(lw, &home);
         esp_i_value_settle(lw, value);
     }
     return ESP_OK;
@@ -473,6 +404,9 @@ static esp_status_t homes_make(esp_lowerer_t *lw, esp_diag_t *diag)
 /* Adds what this micro-batch made of each accumulated tensor to the sum so far, in its memory. */
 static esp_status_t accumulate(esp_lowerer_t *lw, esp_diag_t *diag)
 {
+    int64_t n = lw->facts.n_accumulated, classes = lw->n_classes;
+    if (!esp_i_reserve(lw, n * classes, 0, n, 4 * n * classes))
+        return esp_i_nomem(diag);
     for (int32_t i = 0; i < lw->facts.n_accumulated; i++) {
         esp_tensor_id_t t = lw->facts.accumulated[i];
         int32_t made = lw->tensor_value[t], sum = lw->tensor_sum[t];
@@ -484,11 +418,9 @@ static esp_status_t accumulate(esp_lowerer_t *lw, esp_diag_t *diag)
             lw->tensor_sum[t] = made;
             continue;
         }
-        if (!esp_i_reserve(lw, lw->n_classes, 1, 4 * (int64_t)lw->n_classes))
-            return esp_i_nomem(diag);
-        int32_t total =
-            esp_i_value_new(lw, t, lw->values.mesh[sum], (esp_form_t)lw->values.form[sum],
-                            (esp_share_t)lw->values.share[sum], lw->values.view[sum]);
+        esp_i_want_t as = {t, lw->values.mesh[sum], (esp_form_t)lw->values.form[sum],
+                           (esp_share_t)lw->values.share[sum], lw->values.view[sum]};
+        int32_t total = esp_i_value_new(lw, &as);
         for (int32_t slot = 0; slot < lw->local.data[lw->values.mesh[sum]].n_classes; slot++)
             lw->buffers.root[lw->values.buffer[total] + slot] =
                 lw->buffers.root[lw->values.buffer[sum] + slot];
@@ -518,12 +450,20 @@ static void sums_publish(esp_lowerer_t *lw)
     }
 }
 
+enum { OPS_AT_ONCE = 16 }; /* for which room is made together */
+
 static esp_status_t
 lower_stage(esp_lowerer_t *lw, bool (*wanted)(const esp_lowerer_t *, esp_op_id_t), esp_diag_t *diag)
 {
-    for (esp_op_id_t op = 0; op < lw->graph->n_ops; op++)
-        if (wanted(lw, op))
-            ESP_TRY(lower_op(lw, op, diag));
+    int32_t n = lw->graph->n_ops;
+    for (esp_op_id_t first = 0, end; first < n; first = end) {
+        end = first + OPS_AT_ONCE < n ? first + OPS_AT_ONCE : n;
+        if (!ops_reserve(lw, first, end))
+            return esp_i_nomem(diag);
+        for (esp_op_id_t op = first; op < end; op++)
+            if (wanted(lw, op))
+                ESP_TRY(lower_op(lw, op, diag));
+    }
     return ESP_OK;
 }
 
@@ -600,8 +540,9 @@ static void call_reset(esp_lowerer_t *lw, const esp_strategy_t *strategy)
     lw->comm_classes.count = lw->comm_class_ns.count = lw->overwriters.count = 0;
     lw->extra_before.count = lw->extra_after.count = 0;
     lw->cross_before.count = lw->cross_after.count = 0;
-    for (esp_tensor_id_t t = 0; t < lw->graph->n_tensors; t++)
-        lw->tensor_value[t] = lw->tensor_sum[t] = ESP_NONE;
+    memset(lw->tensor_value, 0xff, (size_t)lw->graph->n_tensors * sizeof *lw->tensor_value);
+    memset(lw->tensor_sum, 0xff, (size_t)lw->graph->n_tensors * sizeof *lw->tensor_sum);
+    memset(lw->class_resident, 0, (size_t)lw->cluster->n_devices * sizeof *lw->class_resident);
 }
 
 esp_status_t esp_lower(esp_lowerer_t *lw, const esp_strategy_t *strategy,
@@ -630,6 +571,7 @@ static bool lowerer_alloc(esp_lowerer_t *lw)
 {
     const esp_allocator_t *alloc = &lw->alloc;
     int64_t devices = lw->cluster->n_devices, tensors = lw->graph->n_tensors;
+    int64_t ops = lw->graph->n_ops;
     return (lw->device_class = esp_i_alloc_array(alloc, devices, sizeof *lw->device_class)) &&
            (lw->class_type = esp_i_alloc_array(alloc, devices, sizeof *lw->class_type)) &&
            (lw->class_size = esp_i_alloc_array(alloc, devices, sizeof *lw->class_size)) &&
@@ -639,6 +581,9 @@ static bool lowerer_alloc(esp_lowerer_t *lw)
            (lw->class_arena = esp_i_alloc_array(alloc, devices, sizeof *lw->class_arena)) &&
            (lw->device_scratch = esp_i_alloc_array(alloc, devices, sizeof *lw->device_scratch)) &&
            (lw->units_scratch = esp_i_alloc_array(alloc, devices, sizeof *lw->units_scratch)) &&
+           (lw->duration_key = esp_i_alloc_array(alloc, ops, sizeof *lw->duration_key)) &&
+           (lw->duration_ns =
+                esp_i_alloc_array(alloc, ops * ESP_I_KNOWN_CLASSES, sizeof *lw->duration_ns)) &&
            (lw->tensor_value = esp_i_alloc_array(alloc, tensors, sizeof *lw->tensor_value)) &&
            (lw->tensor_sum = esp_i_alloc_array(alloc, tensors, sizeof *lw->tensor_sum)) &&
            (lw->operand_scratch = esp_i_alloc_array(alloc, 2 * (int64_t)lw->facts.max_operands + 4,
@@ -711,13 +656,14 @@ void esp_lowerer_destroy(esp_lowerer_t *lw)
         }
     families_free(lw);
     void *blocks[] = {
-        lw->patterns,       lw->mesh_slots,     lw->spec_local,       lw->mesh_slot_of,
-        lw->device_class,   lw->class_type,     lw->class_size,       lw->class_offset,
-        lw->class_device,   lw->class_resident, lw->class_arena,      lw->device_scratch,
-        lw->units_scratch,  lw->tensor_value,   lw->tensor_sum,       lw->operand_scratch,
-        lw->shard_scratch,  lw->d_mesh_offset,  lw->d_mesh_device,    lw->d_mesh_class_offset,
-        lw->d_mesh_units,   lw->buffer_offset,  lw->successor_offset, lw->successor,
-        lw->n_predecessors, lw->order_ids,      lw->position};
+        lw->patterns,      lw->mesh_slots,     lw->spec_local,       lw->mesh_slot_of,
+        lw->device_class,  lw->class_type,     lw->class_size,       lw->class_offset,
+        lw->class_device,  lw->class_resident, lw->class_arena,      lw->device_scratch,
+        lw->units_scratch, lw->tensor_value,   lw->tensor_sum,       lw->operand_scratch,
+        lw->shard_scratch, lw->d_mesh_offset,  lw->d_mesh_device,    lw->d_mesh_class_offset,
+        lw->d_mesh_units,  lw->buffer_offset,  lw->successor_offset, lw->successor,
+        lw->duration_key,  lw->duration_ns,    lw->n_predecessors,   lw->order_ids,
+        lw->position};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         esp_i_free(&alloc, blocks[i]);
     esp_i_ids_t *ids[] = {&lw->mesh_class,   &lw->reads,        &lw->writes,       &lw->pair_src,
@@ -727,6 +673,7 @@ void esp_lowerer_destroy(esp_lowerer_t *lw)
         esp_vec_free(&alloc, ids[i]);
     esp_vec_free(&alloc, &lw->local);
     esp_vec_free(&alloc, &lw->mesh_class_units);
+    esp_vec_free(&alloc, &lw->mesh_class_part);
     esp_vec_free(&alloc, &lw->comm_class_ns);
     esp_vec_free(&alloc, &lw->meshes);
     esp_i_order_fini(lw);

@@ -5,13 +5,16 @@
 #include "base/base.h"
 #include "espalier/deploy.h"
 
+#include <string.h>
+
 /*
  * Outline of a call (lower.c): intern the meshes of the strategy, find the device classes, create
  * the homes of parameters, lower the ops that are the same for all micro-batches, then the body
  * once per micro-batch, accumulate, reduce the gradients in buckets, lower the updates; then
  * finish.c derives dependencies and order.c the global order.
  *
- * Capacity is reserved once per op (a bound on what it can emit), so that emitting never fails.
+ * Capacity is reserved for several ops at once (a bound on what they can emit), so that emitting
+ * never fails.
  */
 
 /* ---- meshes: interned for the lifetime of the lowerer ------------------------------------------
@@ -115,12 +118,52 @@ typedef struct esp_i_comms {
 
 typedef ESP_VEC(int32_t) esp_i_ids_t;
 
+/*
+ * A row: one element per class of a mesh, at the end of an array. Rows are written in blocks; what
+ * a block writes beyond the row is not in use yet, and there is always room for one block more.
+ */
+enum { ESP_I_BLOCK = 8 };
+
+static inline void esp_i_row_fill(int32_t *row, int32_t n, int32_t value)
+{
+    for (int32_t i = 0; i < n; i += ESP_I_BLOCK)
+        for (int32_t k = i; k < i + ESP_I_BLOCK; k++)
+            row[k] = value;
+}
+
+static inline void esp_i_row_count(int32_t *row, int32_t n, int32_t first, int32_t step)
+{
+    for (int32_t i = 0; i < n; i += ESP_I_BLOCK)
+        for (int32_t k = i; k < i + ESP_I_BLOCK; k++)
+            row[k] = first + k * step;
+}
+
+static inline void esp_i_row_copy(int32_t *row, int32_t n, const int32_t *from)
+{
+    for (int32_t i = 0; i < n; i += ESP_I_BLOCK)
+        memcpy(row + i, from + i, ESP_I_BLOCK * sizeof *row);
+}
+
+static inline void esp_i_row_mark(uint8_t *row, int32_t n, uint8_t value)
+{
+    for (int32_t i = 0; i < n; i += ESP_I_BLOCK)
+        memset(row + i, value, ESP_I_BLOCK);
+}
+
 /* Mesh as the current call uses it. */
 typedef struct esp_i_local_mesh {
     int32_t mesh;                   /* interned id */
+    int32_t members;                /* interned: the first device of each class of it */
+    int32_t n;                      /* devices */
     int32_t class_first, n_classes; /* in mesh_class */
-    int64_t total_units;
 } esp_i_local_mesh_t;
+
+/* What the durations of the tasks of an op depend on. */
+typedef struct esp_i_duration_key {
+    uint64_t places; /* mesh and members of a local mesh */
+    uint64_t way;    /* micro-batches, mode, in the body or not; never 0 */
+} esp_i_duration_key_t;
+enum { ESP_I_KNOWN_CLASSES = 16 };
 
 typedef struct esp_i_pattern_entry {
     uint64_t key[2];
@@ -141,6 +184,8 @@ struct esp_lowerer {
     int32_t mesh_slot_count;
     esp_i_pattern_entry_t **patterns; /* open addressing; entries are stable */
     int32_t pattern_slots, pattern_count;
+    esp_i_duration_key_t *duration_key; /* per op: of the last durations */
+    int64_t *duration_ns;               /* [op][ESP_I_KNOWN_CLASSES] */
 
     /* of the current call */
     const esp_strategy_t *strategy;
@@ -153,7 +198,8 @@ struct esp_lowerer {
     int32_t everywhere;                /* local mesh of all devices in use */
     esp_i_ids_t mesh_class;
     ESP_VEC(int64_t) mesh_class_units;
-    int32_t *mesh_slot_of; /* [local mesh][class] -> slot or ESP_NONE; grows with local */
+    ESP_VEC(double) mesh_class_part; /* of each member, in one micro-batch */
+    int32_t *mesh_slot_of;           /* [local mesh][class] -> slot or ESP_NONE; grows with local */
     int32_t mesh_slot_capacity;
     int32_t *tensor_value; /* head of the list of values, per root tensor */
     int32_t *tensor_sum;   /* accumulated value over micro-batches */
@@ -207,10 +253,28 @@ const esp_pattern_t *esp_i_pattern_for(esp_lowerer_t *lw, esp_comm_t comm, int32
                                        esp_share_t from_share, esp_share_t to_share, int64_t bytes);
 int64_t esp_i_pattern_ns(const esp_pattern_t *pattern, int64_t bytes);
 
+/* A value: one that is wanted, or one to be made. */
+typedef struct esp_i_want {
+    esp_tensor_id_t root;
+    int32_t mesh;
+    esp_form_t form;
+    esp_share_t share;
+    esp_view_t view;
+} esp_i_want_t;
+/* On one device every form is the same: the tensor. Only a split has a view. */
+static inline void esp_i_want_normalise(const esp_lowerer_t *lw, esp_i_want_t *want)
+{
+    if (lw->local.data[want->mesh].n == 1)
+        want->form = ESP_FORM_REPLICATED;
+    if (want->form != ESP_FORM_SPLIT)
+        want->view = (esp_view_t){0, 0, 0};
+}
+
 /* emit.c */
-bool esp_i_reserve(esp_lowerer_t *lw, int64_t tasks, int64_t values, int64_t operands);
-int32_t esp_i_value_new(esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh, esp_form_t form,
-                        esp_share_t share, esp_view_t view);
+/* Room for tasks of which some are movements, for values, and for what the tasks read and write. */
+bool esp_i_reserve(esp_lowerer_t *lw, int64_t tasks, int64_t moves, int64_t values,
+                   int64_t operands);
+int32_t esp_i_value_new(esp_lowerer_t *lw, const esp_i_want_t *want);
 int64_t esp_i_tensor_bytes(const esp_lowerer_t *lw,
                            esp_tensor_id_t root); /* of one micro-batch in the body */
 void esp_i_value_settle(esp_lowerer_t *lw, int32_t value);
@@ -245,24 +309,27 @@ static inline void esp_i_task_write(esp_lowerer_t *lw, int32_t task, int32_t buf
     esp_dcheck(lw->writes.count < lw->writes.capacity);
     lw->writes.data[lw->writes.count++] = buffer;
     lw->buffers.producer[buffer] = task;
-    if (lw->buffers.root[buffer] != buffer) {
-        lw->overwriters.data[lw->overwriters.count++] = lw->buffers.root[buffer];
-        lw->overwriters.data[lw->overwriters.count++] = task;
-    }
+    int32_t *overwriter = lw->overwriters.data + lw->overwriters.count;
+    overwriter[0] = lw->buffers.root[buffer];
+    overwriter[1] = task;
+    lw->overwriters.count += overwriter[0] != buffer ? 2 : 0;
 }
 
-/* reshard.c */
-typedef struct esp_i_want {
-    esp_tensor_id_t root;
-    int32_t mesh;
-    esp_form_t form;
-    esp_share_t share;
-    esp_view_t view;
-} esp_i_want_t;
-/* The value of that form on that mesh: an existing one, or made from the cheapest existing one. */
-esp_status_t esp_i_need(esp_lowerer_t *lw, esp_i_want_t want, int32_t op, int32_t *value_out,
+/* compute.c */
+typedef struct esp_i_compute {
+    esp_op_id_t op;
+    int32_t mesh;      /* local */
+    esp_mode_t mode;   /* as carried out */
+    const int32_t *in; /* value per operand; ESP_NONE: absent */
+    const int32_t *out;
+} esp_i_compute_t;
+void esp_i_compute(esp_lowerer_t *lw, const esp_i_compute_t *low);
+
+/* reshard.c: both bring *want to its normal form first.
+ * The value of that form on that mesh: an existing one, or made from the cheapest existing one. */
+esp_status_t esp_i_need(esp_lowerer_t *lw, esp_i_want_t *want, int32_t op, int32_t *value_out,
                         esp_diag_t *diag);
-int32_t esp_i_find(const esp_lowerer_t *lw, esp_i_want_t want); /* ESP_NONE: there is none */
+int32_t esp_i_find(const esp_lowerer_t *lw, esp_i_want_t *want); /* ESP_NONE: there is none */
 /* Opens a movement of one pair; more pairs may follow by esp_i_comm_pair before esp_i_comm_close.
  */
 int32_t esp_i_comm_open(esp_lowerer_t *lw, esp_comm_t kind, int32_t op);

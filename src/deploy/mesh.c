@@ -190,36 +190,61 @@ static void classes_initial(esp_lowerer_t *lw)
     }
 }
 
+/* The row of a local mesh in the table of slots: no class has one yet. NULL: no memory. */
+static int32_t *slots_new(esp_lowerer_t *lw, int32_t local)
+{
+    int64_t before = (int64_t)local * lw->n_classes, need = before + lw->n_classes;
+    if (need > lw->mesh_slot_capacity) {
+        int64_t capacity = 2 * need + 64;
+        if (!esp_i_resize(&lw->alloc, &lw->mesh_slot_of, before, capacity,
+                          sizeof *lw->mesh_slot_of))
+            return NULL;
+        lw->mesh_slot_capacity = (int32_t)capacity;
+    }
+    int32_t *slots = lw->mesh_slot_of + before;
+    for (int32_t c = 0; c < lw->n_classes; c++)
+        slots[c] = ESP_NONE;
+    return slots;
+}
+
+/* Room for the classes of one more mesh of n devices. */
+static bool classes_reserve(esp_lowerer_t *lw, int32_t n)
+{
+    const esp_allocator_t *alloc = &lw->alloc;
+    int64_t need = (int64_t)lw->mesh_class.count + n + ESP_I_BLOCK;
+    return esp_i_grow(alloc, &lw->mesh_class.data, &lw->mesh_class.capacity, need,
+                      sizeof *lw->mesh_class.data) &&
+           esp_i_grow(alloc, &lw->mesh_class_units.data, &lw->mesh_class_units.capacity, need,
+                      sizeof *lw->mesh_class_units.data) &&
+           esp_i_grow(alloc, &lw->mesh_class_part.data, &lw->mesh_class_part.capacity, need,
+                      sizeof *lw->mesh_class_part.data);
+}
+
 /* Classes of a local mesh and the slot table row. */
 static esp_status_t local_index(esp_lowerer_t *lw, int32_t local)
 {
-    const esp_i_mesh_t *mesh = esp_i_mesh_of(lw, local);
+    const esp_i_mesh_t mesh = *esp_i_mesh_of(lw, local);
     esp_i_local_mesh_t *entry = &lw->local.data[local];
-    int64_t need = (int64_t)(local + 1) * lw->n_classes;
-    if (need > lw->mesh_slot_capacity) {
-        int64_t capacity = 2 * need + 64;
-        if (!esp_i_resize(&lw->alloc, &lw->mesh_slot_of, (int64_t)local * lw->n_classes, capacity,
-                          sizeof *lw->mesh_slot_of))
-            return ESP_ERR_NOMEM;
-        lw->mesh_slot_capacity = (int32_t)capacity;
-    }
-    int32_t *slots = lw->mesh_slot_of + (int64_t)local * lw->n_classes;
-    for (int32_t c = 0; c < lw->n_classes; c++)
-        slots[c] = ESP_NONE;
-    entry->class_first = lw->mesh_class.count;
-    entry->n_classes = 0;
-    entry->total_units = 0;
-    for (int32_t k = 0; k < mesh->n; k++) {
-        int32_t c = lw->device_class[mesh->device[k]];
-        entry->total_units += mesh->units[k];
+    int32_t *slots = slots_new(lw, local), *member = lw->device_scratch, n = 0;
+    if (!slots || !classes_reserve(lw, mesh.n))
+        return ESP_ERR_NOMEM;
+    int32_t *class_ = lw->mesh_class.data + lw->mesh_class.count;
+    int64_t *units = lw->mesh_class_units.data + lw->mesh_class.count;
+    double *part = lw->mesh_class_part.data + lw->mesh_class.count;
+    for (int32_t k = 0; k < mesh.n; k++) {
+        int32_t c = lw->device_class[mesh.device[k]];
         if (slots[c] != ESP_NONE)
             continue;
-        slots[c] = entry->n_classes++;
-        if (!esp_vec_push(&lw->alloc, &lw->mesh_class, c) ||
-            !esp_vec_push(&lw->alloc, &lw->mesh_class_units, mesh->units[k]))
-            return ESP_ERR_NOMEM;
+        class_[n] = c;
+        units[n] = mesh.units[k];
+        part[n] = mesh.batch_fraction[k];
+        member[n] = mesh.device[k];
+        slots[c] = n++;
     }
-    return ESP_OK;
+    entry->class_first = lw->mesh_class.count;
+    entry->n_classes = n;
+    lw->mesh_class.count = lw->mesh_class_units.count = lw->mesh_class_part.count += n;
+    return mesh_intern(lw, n, member, units, &entry->members);
 }
 
 /* Marks the meshes that ops use; the others neither split classes nor count. */
@@ -248,7 +273,7 @@ static esp_status_t local_add(esp_lowerer_t *lw, int32_t mesh, int32_t *local_ou
             *local_out = m;
             return ESP_OK;
         }
-    esp_i_local_mesh_t local = {.mesh = mesh};
+    esp_i_local_mesh_t local = {.mesh = mesh, .n = lw->meshes.data[mesh].n};
     if (!esp_vec_push(&lw->alloc, &lw->local, local))
         return ESP_ERR_NOMEM;
     *local_out = lw->local.count - 1;
@@ -299,7 +324,8 @@ static esp_status_t everywhere_add(esp_lowerer_t *lw, const uint8_t *device_used
 esp_status_t esp_i_mesh_prepare(esp_lowerer_t *lw, esp_diag_t *diag)
 {
     int32_t n_devices = lw->cluster->n_devices, n_meshes = lw->strategy->n_meshes;
-    lw->local.count = lw->mesh_class.count = lw->mesh_class_units.count = 0;
+    lw->local.count = 0;
+    lw->mesh_class.count = lw->mesh_class_units.count = lw->mesh_class_part.count = 0;
     if (!esp_i_resize(&lw->alloc, &lw->spec_local, 0, n_meshes, sizeof *lw->spec_local))
         return esp_i_nomem(diag);
     size_t per_device = sizeof(int64_t) + 2 * sizeof(int32_t);

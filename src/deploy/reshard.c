@@ -24,20 +24,11 @@ static bool value_is(const esp_lowerer_t *lw, int32_t value, const esp_i_want_t 
            (values->share[value] == want->share && same_view(values->view[value], want->view));
 }
 
-/* On one device every form is the same: the tensor. */
-static void want_normalise(const esp_lowerer_t *lw, esp_i_want_t *want)
+int32_t esp_i_find(const esp_lowerer_t *lw, esp_i_want_t *want)
 {
-    if (esp_i_mesh_of(lw, want->mesh)->n == 1)
-        want->form = ESP_FORM_REPLICATED;
-    if (want->form != ESP_FORM_SPLIT)
-        want->view = (esp_view_t){0, 0, 0};
-}
-
-int32_t esp_i_find(const esp_lowerer_t *lw, esp_i_want_t want)
-{
-    want_normalise(lw, &want);
-    int32_t value = lw->tensor_value[want.root];
-    while (value != ESP_NONE && !value_is(lw, value, &want))
+    esp_i_want_normalise(lw, want);
+    int32_t value = lw->tensor_value[want->root];
+    while (value != ESP_NONE && !value_is(lw, value, want))
         value = lw->values.next[value];
     return value;
 }
@@ -65,8 +56,8 @@ void esp_i_comm_pair(esp_lowerer_t *lw, int32_t comm, int32_t src, int32_t dst)
     lw->pair_dst.data[lw->pair_dst.count++] = dst;
     lw->comms.bytes[comm] += esp_i_value_total_bytes(lw, src);
     int32_t n_src = lw->local.data[values->mesh[src]].n_classes;
-    for (int32_t slot = 0; slot < n_src; slot++)
-        esp_i_task_read(lw, values->buffer[src] + slot);
+    esp_i_row_count(lw->reads.data + lw->reads.count, n_src, values->buffer[src], 1);
+    lw->reads.count += n_src;
     int32_t n_dst = lw->local.data[values->mesh[dst]].n_classes;
     for (int32_t slot = 0; slot < n_dst; slot++) {
         int32_t buffer = values->buffer[dst] + slot;
@@ -350,7 +341,7 @@ static esp_status_t plan_run(esp_lowerer_t *lw, const plan_t *plan, int32_t op, 
     int32_t value = plan->src;
     for (int32_t i = 0; i < plan->n; i++) {
         const esp_i_want_t *to = &plan->move[i].to;
-        int32_t next = esp_i_value_new(lw, to->root, to->mesh, to->form, to->share, to->view);
+        int32_t next = esp_i_value_new(lw, to);
         if (plan->move[i].comm == ESP_COMM_COUNT) {
             move_locally(lw, value, next, op);
         } else {
@@ -369,35 +360,38 @@ static esp_status_t plan_run(esp_lowerer_t *lw, const plan_t *plan, int32_t op, 
 /* Inputs and literals appear in any form on any device at no cost: each rank reads its rows. */
 static int32_t value_appear(esp_lowerer_t *lw, const esp_i_want_t *want)
 {
-    int32_t value =
-        esp_i_value_new(lw, want->root, want->mesh, want->form, want->share, want->view);
+    int32_t value = esp_i_value_new(lw, want);
     esp_i_value_settle(lw, value);
     return value;
 }
 
-esp_status_t esp_i_need(esp_lowerer_t *lw, esp_i_want_t want, int32_t op, int32_t *value_out,
-                        esp_diag_t *diag)
+/* The cheapest way from what exists. */
+static esp_status_t value_make(esp_lowerer_t *lw, const esp_i_want_t *want, int32_t op,
+                               int32_t *value_out, esp_diag_t *diag)
 {
-    want_normalise(lw, &want);
-    *value_out = esp_i_find(lw, want);
-    if (*value_out != ESP_NONE)
-        return ESP_OK;
-    const char *name = lw->graph->tensor_name[want.root];
-    if (want.form == ESP_FORM_PARTIAL)
+    const char *name = lw->graph->tensor_name[want->root];
+    if (want->form == ESP_FORM_PARTIAL)
         return esp_i_fail(
             diag, ESP_ERR_ARGUMENT,
             "op %s needs the addends of %s where they are made: same mesh, batch mode",
             lw->graph->op_name[op], name);
-    if (lw->facts.tensor_free[want.root]) {
-        *value_out = value_appear(lw, &want);
+    if (lw->facts.tensor_free[want->root]) {
+        *value_out = value_appear(lw, want);
         return ESP_OK;
     }
     plan_t plan = {.n = 0};
-    plan_find(lw, &want, &plan);
+    plan_find(lw, want, &plan);
     if (plan.n == 0)
         return esp_i_fail(diag, ESP_ERR_INTERNAL, "op %s reads %s, which nothing has made",
                           lw->graph->op_name[op], name);
     if (plan.ns == INT64_MAX)
         return esp_i_nomem(diag);
     return plan_run(lw, &plan, op, value_out, diag);
+}
+
+esp_status_t esp_i_need(esp_lowerer_t *lw, esp_i_want_t *want, int32_t op, int32_t *value_out,
+                        esp_diag_t *diag)
+{
+    *value_out = esp_i_find(lw, want);
+    return *value_out != ESP_NONE ? ESP_OK : value_make(lw, want, op, value_out, diag);
 }
