@@ -22,15 +22,23 @@ static bool pair_push(esp_lowerer_t *lw, esp_i_ids_t *before, esp_i_ids_t *after
 }
 
 /*
+ * What reading a buffer implies beyond the edge from the task that made it. PLAIN: nothing, unless
+ * a movement reads it: the memory is the buffer's own, and one task at most writes it in a step,
+ * which is no movement. Else it depends on the root: UNREAD until a task reads it after the last
+ * write, then READ. A buffer that is no root is READ too.
+ */
+typedef enum memory { PLAIN, UNREAD, READ } memory_t;
+
+/*
  * Tasks that write memory again, in id order. again[root]: the first of them, as an index of
  * lw->overwriters; the next ones follow in `next`. ESP_NONE: nobody does, and who makes the root is
  * its only writer.
  */
 typedef struct overwriting {
     int32_t *again, *next;
-    int32_t *last;    /* per first one: the last of the same memory */
-    int32_t *before;  /* per edge that a read implies: its tail */
-    uint8_t *is_read; /* root: after the last write */
+    int32_t *last;   /* per first one: the last of the same memory */
+    int32_t *before; /* per edge that a read implies: its tail */
+    uint8_t *memory; /* memory_t per buffer */
 } overwriting_t;
 
 static int32_t overwriter(const esp_lowerer_t *lw, int32_t i)
@@ -41,7 +49,6 @@ static int32_t overwriter(const esp_lowerer_t *lw, int32_t i)
 static void overwriting_index(const esp_lowerer_t *lw, overwriting_t *o)
 {
     memset(o->again, 0xff, (size_t)lw->buffers.n * sizeof *o->again);
-    memset(o->is_read, 0, (size_t)lw->buffers.n);
     for (int32_t i = lw->overwriters.count / 2 - 1; i >= 0; i--) {
         int32_t *first = &o->again[lw->overwriters.data[2 * i]];
         o->last[i] = *first == ESP_NONE ? overwriter(lw, i) : o->last[*first];
@@ -50,13 +57,27 @@ static void overwriting_index(const esp_lowerer_t *lw, overwriting_t *o)
     }
 }
 
-/* A reader of memory comes before the next task that writes it again. */
-static bool anti_dependency(esp_lowerer_t *lw, const overwriting_t *o, int32_t task, int32_t i)
+static void memory_find(const esp_lowerer_t *lw, uint8_t *memory)
 {
-    while (i != ESP_NONE && overwriter(lw, i) < task)
-        i = o->next[i];
-    int32_t writer = i == ESP_NONE ? task : overwriter(lw, i);
-    return writer == task || pair_push(lw, &lw->extra_before, &lw->extra_after, task, writer);
+    const int32_t *root = lw->buffers.root, n = lw->buffers.n;
+    memset(memory, PLAIN, (size_t)n);
+    for (int32_t i = 0; i < lw->overwriters.count; i += 2)
+        memory[lw->overwriters.data[i]] = UNREAD;
+    for (int32_t comm = 0; comm < lw->comms.n; comm++) {
+        const int32_t *offset = lw->tasks.write_offset + lw->comms.task[comm];
+        for (int32_t w = offset[0]; w < offset[1]; w++)
+            memory[lw->writes.data[w]] = UNREAD;
+    }
+    for (int32_t b = 0; b < n; b++)
+        memory[b] = root[b] == b ? memory[b] : READ;
+}
+
+/* Compute streams run step after step: only movements need an edge from one step to the next. */
+static bool cross_push(esp_lowerer_t *lw, int32_t before, int32_t after)
+{
+    if (lw->tasks.kind[before] != ESP_TASK_COMM && lw->tasks.kind[after] != ESP_TASK_COMM)
+        return true;
+    return pair_push(lw, &lw->cross_before, &lw->cross_after, before, after);
 }
 
 /* First and last task that write the memory of a root buffer; ESP_NONE: no task does. */
@@ -72,12 +93,14 @@ static int32_t last_writer(const esp_lowerer_t *lw, const overwriting_t *o, int3
     return i == ESP_NONE ? lw->buffers.producer[root] : o->last[i];
 }
 
-/* Compute streams run step after step: only movements need an edge from one step to the next. */
-static bool cross_push(esp_lowerer_t *lw, int32_t before, int32_t after)
+/* A reader of memory comes before the next task that writes it again. */
+static bool anti_dependency(esp_lowerer_t *lw, const overwriting_t *o, int32_t task, int32_t root)
 {
-    if (lw->tasks.kind[before] != ESP_TASK_COMM && lw->tasks.kind[after] != ESP_TASK_COMM)
-        return true;
-    return pair_push(lw, &lw->cross_before, &lw->cross_after, before, after);
+    int32_t i = o->again[root];
+    while (i != ESP_NONE && overwriter(lw, i) < task)
+        i = o->next[i];
+    int32_t writer = i == ESP_NONE ? task : overwriter(lw, i);
+    return writer == task || pair_push(lw, &lw->extra_before, &lw->extra_after, task, writer);
 }
 
 /*
@@ -94,33 +117,38 @@ static bool cross_dependency(esp_lowerer_t *lw, const overwriting_t *o, int32_t 
         return false;
     if (task <= last)
         return true;
-    o->is_read[root] = 1;
+    o->memory[root] = READ;
     return cross_push(lw, task, first);
+}
+
+static bool memory_read(esp_lowerer_t *lw, const overwriting_t *o, int32_t task, int32_t root)
+{
+    return anti_dependency(lw, o, task, root) && cross_dependency(lw, o, task, root);
 }
 
 /* All that a read implies. successor_offset[t + 2] counts the edges that leave task t, and
  * n_predecessors[t] those that end there. */
 static bool reads_visit(esp_lowerer_t *lw, const overwriting_t *o)
 {
-    const int32_t *offset = lw->tasks.read_offset, *producer = lw->buffers.producer;
-    int32_t n_edges = 0;
-    for (int32_t t = 0; t < lw->tasks.n; t++) {
-        int32_t first_edge = n_edges;
-        for (int32_t r = offset[t]; r < offset[t + 1]; r++) {
-            int32_t b = lw->reads.data[r];
+    const int32_t *producer = lw->buffers.producer, n = lw->tasks.n;
+    int32_t *edge = o->before, *n_successors = lw->successor_offset + 2;
+    for (int32_t t = 0; t < n; t++) {
+        const int32_t *read = lw->reads.data + lw->tasks.read_offset[t], *first_edge = edge;
+        const int32_t *end = lw->reads.data + lw->tasks.read_offset[t + 1];
+        bool moves = lw->tasks.kind[t] == ESP_TASK_COMM;
+        for (; read < end; read++) {
+            int32_t b = *read;
             if (b == ESP_NONE)
                 continue;
-            int32_t root = lw->buffers.root[b], made = producer[b];
-            if (o->again[root] != ESP_NONE && !anti_dependency(lw, o, t, o->again[root]))
+            if ((moves || o->memory[b] != PLAIN) && !memory_read(lw, o, t, lw->buffers.root[b]))
                 return false;
-            if (!cross_dependency(lw, o, t, root))
-                return false;
+            int32_t made = producer[b];
             if (made == ESP_NONE || made == t)
                 continue;
-            lw->successor_offset[made + 2]++;
-            o->before[n_edges++] = made;
+            n_successors[made]++;
+            *edge++ = made;
         }
-        lw->n_predecessors[t] = n_edges - first_edge;
+        lw->n_predecessors[t] = (int32_t)(edge - first_edge);
     }
     return true;
 }
@@ -128,11 +156,10 @@ static bool reads_visit(esp_lowerer_t *lw, const overwriting_t *o)
 /* Memory that nothing reads: the first write waits for the last one. */
 static bool unread_cross(esp_lowerer_t *lw, const overwriting_t *o)
 {
-    for (int32_t b = 0; b < lw->buffers.n; b++) {
-        if (o->is_read[b] || lw->buffers.root[b] != b)
-            continue;
-        int32_t first = first_writer(lw, o, b);
-        if (first != ESP_NONE && !cross_push(lw, last_writer(lw, o, b), first))
+    const uint8_t *end = o->memory + lw->buffers.n;
+    for (const uint8_t *at = o->memory; (at = memchr(at, UNREAD, (size_t)(end - at))); at++) {
+        int32_t root = (int32_t)(at - o->memory), first = first_writer(lw, o, root);
+        if (first != ESP_NONE && !cross_push(lw, last_writer(lw, o, root), first))
             return false;
     }
     return true;
@@ -296,8 +323,9 @@ esp_status_t esp_i_finish(esp_lowerer_t *lw, esp_diag_t *diag)
     overwriting_t o = {.again = scratch, .next = scratch + buffers};
     o.last = o.next + writers;
     o.before = o.last + writers;
-    o.is_read = (uint8_t *)(scratch + ids);
+    o.memory = (uint8_t *)(scratch + ids);
     overwriting_index(lw, &o);
+    memory_find(lw, o.memory);
     bool fine = tasks_reserve(lw) && reads_visit(lw, &o) && unread_cross(lw, &o) &&
                 meshes_publish(lw) && successors_fill(lw, o.before);
     esp_i_free(&lw->alloc, scratch);
