@@ -209,6 +209,8 @@ static void wrong_profiles(void **state)
         {"profile examples/digits/digits.onnx --shares 0", "--shares", 2},
         {"profile examples/digits/digits.onnx -o /nowhere/costs.json", "/nowhere", 1},
         {"profile /nowhere.onnx", "/nowhere.onnx", 1},
+        {"compare --measured t.json --batch 8 p.json", "--batch says nothing with --measured", 2},
+        {"compare p.json -c clusters/lab.yaml --measured t.json", "--cluster says nothing", 2},
         {"profile examples/digits/digits.onnx --batch 4 --seconds 0 --runs 1 --shares 1 -o "
          "/dev/full",
          "/dev/full: cannot write: No space left", 1},

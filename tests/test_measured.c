@@ -97,6 +97,7 @@ static void assert_same(const esp_measured_t *a, const esp_measured_t *b)
     assert_int_equal(a->isolated, b->isolated);
     assert_int_equal(a->periods, b->periods);
     assert_true(a->mean_step_ns == b->mean_step_ns && a->spread_ns == b->spread_ns);
+    assert_true(a->median_step_ns == b->median_step_ns);
     assert_memory_equal(a->device, b->device, (size_t)a->n_ranks * sizeof *a->device);
     assert_memory_equal(a->step_ns, b->step_ns, (size_t)a->n_steps * sizeof *a->step_ns);
     for (int64_t i = 0; i < n; i++) {
@@ -277,6 +278,7 @@ static void runs_add_up(void **state)
                    &bed.diag);
     assert_int_equal(m->periods, 2);
     assert_true(m->mean_step_ns == 110 && m->spread_ns > 9.99 && m->spread_ns < 10.01);
+    assert_true(m->median_step_ns == 110);
     assert_int_equal(m->step_ns[0], 120);
     assert_int_equal(m->isolated, 0);
     test_assert_fails(esp_measured_add(m, once->start_ns, once->end_ns, 1, ends, &bed.diag),
@@ -288,6 +290,9 @@ static void runs_add_up(void **state)
     assert_int_equal(m->n_steps, 1);
     assert_int_equal(esp_measured_add(m, NULL, NULL, 3, ends, NULL), ESP_OK);
     assert_true(m->n_steps == 1 && m->periods == 4 && m->mean_step_ns == 110);
+    const int64_t held_up[] = {0, 101, 1000, 1099}; /* 101, 899, 99: 99 100 100 101 120 120 899 */
+    assert_int_equal(esp_measured_add(m, NULL, NULL, 4, held_up, NULL), ESP_OK);
+    assert_true(m->periods == 7 && m->median_step_ns == 101 && m->mean_step_ns > 200);
     for (int32_t s = 1; s < ESP_MEASURED_MAX_STEPS; s++)
         assert_int_equal(esp_measured_add(m, once->start_ns, once->end_ns, 2, ends, NULL), ESP_OK);
     test_assert_fails(esp_measured_add(m, once->start_ns, once->end_ns, 2, ends, &bed.diag),

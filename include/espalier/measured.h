@@ -40,6 +40,8 @@ typedef struct esp_measured {
     int32_t isolated;               /* 1: no recorded step overlaps with another one */
     int64_t periods;                /* steps behind the mean: all but the first of each run */
     double mean_step_ns, spread_ns; /* standard deviation */
+    /* of the first 10,000 of them: what a step takes where nothing holds it up */
+    double median_step_ns;
 } esp_measured_t;
 
 /* An empty measurement. Errors: ESP_ERR_ARGUMENT (a device that does nothing or is there twice),

@@ -97,10 +97,10 @@ static const option_t options[] = {
      "write the costs there; default: standard output"},
     {"trace", 0, TEXT, CLI_PLAN | CLI_SIMULATE | CLI_RUN, AT(trace), "FILE", 0, 0, NULL, 0,
      "write the timeline there, for Perfetto or chrome://tracing"},
-    {"measured", 0, TEXT, CLI_COMPARE, AT(measured), "TRACE", 0, 0, NULL, 0,
+    {"measured", 0, TEXT, CLI_COMPARE | CLI_MEASURED, AT(measured), "TRACE", 0, 0, NULL, 0,
      "compare a plan with this trace of its run (run --trace)"},
-    {"costs", 0, TEXT, CLI_INSPECT | SEARCH | CLI_SIMULATE | CLI_RUN, AT(costs), "FILE", 0, 0, NULL,
-     0, "measured costs (espalier profile)"},
+    {"costs", 0, TEXT, CLI_INSPECT | SEARCH | CLI_SIMULATE | CLI_RUN | CLI_MEASURED, AT(costs),
+     "FILE", 0, 0, NULL, 0, "measured costs (espalier profile)"},
     {"strategy", 0, CHOICE, CLI_PLAN, AT(strategy), "NAME", 0, 0, strategies, 0,
      "a baseline as it is; compare lists them"},
     {"evaluations", 0, INTEGER, SEARCH, AT(evaluations), "N", 0, 1e9, NULL, 0,
@@ -111,7 +111,7 @@ static const option_t options[] = {
      "worker threads; they do not change the result"},
     {"groups", 0, INTEGER, SEARCH, AT(groups), "N", 1, 4096, NULL, 0,
      "op groups that are decided one by one, at most"},
-    {"links", 0, CHOICE, SEARCH | CLI_SIMULATE, AT(links), "MODE", 0, 0, link_modes,
+    {"links", 0, CHOICE, SEARCH | CLI_SIMULATE | CLI_MEASURED, AT(links), "MODE", 0, 0, link_modes,
      AT(links_given), "how transfers share a link"},
     {"batchnorm", 0, CHOICE, SEARCH, AT(batchnorm), "MODE", 0, 0, batchnorms, 0,
      "statistics per device or per batch"},
@@ -389,11 +389,14 @@ _Static_assert(sizeof(bool) == 1, "offsets of flags are counted in bytes");
 typedef struct words {
     int argc, next;
     char **argv;
+    const option_t *unmeasured; /* the first that says nothing with --measured */
 } words_t;
 
 static int take_value(const option_t *option, const char *attached, words_t *words,
                       cli_args_t *args)
 {
+    if ((option->commands & CLI_MEASURED) == 0 && words->unmeasured == NULL)
+        words->unmeasured = option;
     if (option->kind == FLAG) {
         if (attached == NULL)
             return set_value(option, NULL, args);
@@ -427,7 +430,7 @@ static int parse_short(const cli_command_t *command, const char *word, words_t *
             return unknown_option(command, word);
         if (option->kind != FLAG)
             return take_value(option, letter[1] != '\0' ? letter + 1 : NULL, words, args);
-        int status = set_value(option, NULL, args);
+        int status = take_value(option, NULL, words, args);
         if (status != CLI_DONE)
             return status;
     }
@@ -450,7 +453,7 @@ static int parse_operand(const cli_command_t *command, const char *word, cli_arg
 
 int cli_args_parse(const cli_command_t *command, int argc, char **argv, cli_args_t *args)
 {
-    words_t words = {argc, 2, argv};
+    words_t words = {.argc = argc, .next = 2, .argv = argv};
     bool only_operands = false;
     int status = CLI_DONE;
     set_defaults(args);
@@ -474,6 +477,11 @@ int cli_args_parse(const cli_command_t *command, int argc, char **argv, cli_args
     }
     if ((command->bit & SEARCH) != 0 && args->cluster == NULL && args->measured == NULL) {
         cli_error("%s needs a cluster: -c FILE", command->name);
+        return CLI_USAGE;
+    }
+    if (args->measured != NULL && words.unmeasured != NULL) {
+        cli_error("--%s says nothing with --measured: the plan has been made",
+                  words.unmeasured->name);
         return CLI_USAGE;
     }
     return CLI_DONE;

@@ -63,7 +63,8 @@ enum {
     CLI_SIMULATE = 16,
     CLI_RUN = 32,
     CLI_PROFILE = 64,
-    CLI_ALL = 127,
+    CLI_MEASURED = 128, /* compare --measured */
+    CLI_ALL = 255,
 };
 
 typedef struct cli_command {

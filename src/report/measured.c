@@ -327,6 +327,7 @@ static void put_json(const esp_report_measured_args_t *subject, const facts_t *f
     esp_i_json_put_real(&out, "predicted_step_s", (double)f->predicted_step_ns / 1e9);
     esp_i_json_put_real(&out, "measured_step_s", m->mean_step_ns / 1e9);
     esp_i_json_put_real(&out, "spread_s", m->spread_ns / 1e9);
+    esp_i_json_put_real(&out, "median_step_s", m->median_step_ns / 1e9);
     esp_i_json_put_int(&out, "steps", m->periods);
     esp_i_json_put_real(&out, "prediction_error",
                         error_of((double)f->predicted_step_ns, m->mean_step_ns));

@@ -56,6 +56,7 @@ void esp_measured_destroy(esp_measured_t *measured)
     esp_vec_free(&alloc, &m->start);
     esp_vec_free(&alloc, &m->end);
     esp_vec_free(&alloc, &m->step_ns);
+    esp_vec_free(&alloc, &m->sorted);
     esp_i_free(&alloc, m);
 }
 
@@ -105,8 +106,33 @@ esp_status_t esp_i_measured_step(esp_i_measured_t *m, const int64_t *start_ns,
     return ESP_OK;
 }
 
+enum { MOST_SORTED = 10000 };
+
+/* Room for n more periods that are kept in order. */
+static bool sorted_grow(esp_i_measured_t *m, int64_t n)
+{
+    int32_t count = m->sorted.count;
+    bool fine = esp_vec_extend(&m->alloc, &m->sorted, esp_i_min_i64(n, MOST_SORTED - count));
+    m->sorted.count = count;
+    return fine;
+}
+
+static void sorted_add(esp_i_measured_t *m, int64_t ns)
+{
+    int32_t at = m->sorted.count;
+    if (at >= MOST_SORTED)
+        return;
+    for (; at > 0 && m->sorted.data[at - 1] > ns; at--)
+        m->sorted.data[at] = m->sorted.data[at - 1];
+    m->sorted.data[at] = ns;
+    int32_t n = ++m->sorted.count;
+    m->pub.median_step_ns =
+        ((double)m->sorted.data[(n - 1) / 2] + (double)m->sorted.data[n / 2]) / 2;
+}
+
 static void add_period(esp_i_measured_t *m, int64_t ns)
 {
+    sorted_add(m, ns);
     m->sum_ns += (double)ns;
     m->sum_square += (double)ns * (double)ns;
     m->pub.periods++;
@@ -128,6 +154,8 @@ esp_status_t esp_measured_add(esp_measured_t *measured, const int64_t *start_ns,
                               (long long)i);
     if (m->pub.periods > 0 && m->pub.isolated != (steps == 1))
         return esp_i_fail(diag, ESP_ERR_ARGUMENT, "runs of one step among longer ones");
+    if (!sorted_grow(m, steps))
+        return esp_i_nomem(diag);
     int64_t last = step_end_ns[steps - 1] - (steps > 1 ? step_end_ns[steps - 2] : 0);
     if (start_ns)
         ESP_TRY(esp_i_measured_step(m, start_ns, end_ns, last, diag));

@@ -13,6 +13,7 @@ typedef struct esp_i_measured {
     ESP_VEC(int64_t) end;
     ESP_VEC(int64_t) step_ns;
     double sum_ns, sum_square; /* of periods */
+    ESP_VEC(int64_t) sorted;   /* the first of them */
 } esp_i_measured_t;
 
 static inline esp_i_measured_t *esp_i_measured(esp_measured_t *measured)

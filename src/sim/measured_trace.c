@@ -27,6 +27,7 @@ static void put_facts(esp_i_json_out_t *out, const esp_measured_t *m, const char
     esp_i_json_put_int(out, "periods", m->periods);
     esp_i_json_put_real(out, "mean_step_ns", m->mean_step_ns);
     esp_i_json_put_real(out, "spread_ns", m->spread_ns);
+    esp_i_json_put_real(out, "median_step_ns", m->median_step_ns);
     esp_i_json_next_flat(out);
     esp_i_json_open_array(out, "step_ns");
     for (int32_t s = 0; s < m->n_steps; s++)
@@ -160,6 +161,7 @@ static esp_status_t read_summary(reader_t *r, esp_i_json_t *step_ns_out)
     ESP_TRY(esp_i_json_get_int(r->facts, "periods", 0, INT64_MAX, &m->periods, r->diag));
     ESP_TRY(esp_i_json_get_real(r->facts, "mean_step_ns", 0, 1e18, &m->mean_step_ns, r->diag));
     ESP_TRY(esp_i_json_get_real(r->facts, "spread_ns", 0, 1e18, &m->spread_ns, r->diag));
+    ESP_TRY(esp_i_json_get_real(r->facts, "median_step_ns", 0, 1e18, &m->median_step_ns, r->diag));
     ESP_TRY(esp_i_json_get(r->facts, "step_ns", ESP_I_JSON_ARRAY, step_ns_out, r->diag));
     m->isolated = isolated;
     r->n_steps = esp_i_json_count(*step_ns_out);
