@@ -495,19 +495,26 @@ static int32_t random_result(esp_i_rng_t *rng, deploy_t *deploy, int32_t task)
     int32_t owner = below(rng, deploy->d.n_classes);
     while (!takes_part(deploy, task, owner))
         owner = (owner + 1) % deploy->d.n_classes;
-    return deploy_buffer(deploy, owner, 1 + below(rng, 1000), below(rng, 10) == 0,
-                         ESP_ROLE_ACTIVATION);
+    int64_t bytes = below(rng, 10) ? 1 + below(rng, 1000) : 0;
+    return deploy_buffer(deploy, owner, bytes, below(rng, 10) == 0, ESP_ROLE_ACTIVATION);
 }
 
-deploy_t *deploy_random(esp_i_rng_t *rng, const esp_cluster_t *cluster, int32_t n_tasks)
+deploy_t *deploy_random(esp_i_rng_t *rng, const esp_cluster_t *cluster, int32_t n_tasks,
+                        bool coarse)
 {
     deploy_t *deploy = deploy_new(cluster, 1 + below(rng, cluster->n_devices));
     for (int32_t t = 0; t < n_tasks; ++t) {
-        if (deploy->d.n_classes > 1 && below(rng, 3) == 0)
-            (void)random_move(rng, deploy);
-        else
-            (void)deploy_compute(deploy, below(rng, deploy->d.n_classes),
-                                 below(rng, 8) ? below(rng, 1000000) : 0);
+        if (below(rng, 8) == 0) /* nothing writes it, or an alias of it later */
+            (void)deploy_buffer(deploy, below(rng, deploy->d.n_classes), 1 + below(rng, 1000), 0,
+                                ESP_ROLE_ACTIVATION);
+        if (deploy->d.n_classes > 1 && below(rng, 3) == 0) {
+            int32_t move = random_move(rng, deploy);
+            if (coarse)
+                deploy_set_ns(deploy, move, 1000 * (1 + below(rng, 4)));
+        } else {
+            int64_t ns = coarse ? 1000 * below(rng, 4) : below(rng, 1000000);
+            (void)deploy_compute(deploy, below(rng, deploy->d.n_classes), below(rng, 8) ? ns : 0);
+        }
         if (deploy->task_comm.data[t] < 0 && below(rng, 3) == 0)
             deploy_set_workspace(deploy, t, below(rng, 500), below(rng, 300));
         for (int32_t i = below(rng, 3), b; i > 0; --i)

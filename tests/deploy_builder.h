@@ -63,7 +63,11 @@ void deploy_cross(deploy_t *deploy, int32_t before, int32_t after);
  */
 const esp_deployment_t *deploy_get(deploy_t *deploy, const int32_t *order);
 
-/* A random deployment with buffers, collectives, transfers and cross edges. */
-deploy_t *deploy_random(esp_i_rng_t *rng, const esp_cluster_t *cluster, int32_t n_tasks);
+/*
+ * A random deployment with buffers, collectives, transfers and cross edges. Coarse: durations are
+ * whole microseconds, so that much happens at the same instants.
+ */
+deploy_t *deploy_random(esp_i_rng_t *rng, const esp_cluster_t *cluster, int32_t n_tasks,
+                        bool coarse);
 
 #endif

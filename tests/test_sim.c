@@ -496,7 +496,7 @@ static void runs_repeat(void **state)
     bed_run(&bed, NULL);
     esp_sim_result_t first = bed.r, r;
     for (int32_t k = 0; k < 20; ++k) {
-        deploy_t *other = deploy_random(&rng, bed.cluster, 5 + 10 * k);
+        deploy_t *other = deploy_random(&rng, bed.cluster, 5 + 10 * k, false);
         test_assert_ok(esp_sim_run(bed.sim, deploy_get(other, NULL), NULL, &r, &bed.diag),
                        &bed.diag);
         deploy_free(other);

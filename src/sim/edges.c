@@ -9,24 +9,57 @@
 
 static bool is_move(const esp_deployment_t *d, int32_t task)
 {
-    return d->task_comm[task] >= 0;
+    return d->task_class[task] < 0;
 }
 
 static void keep_edge(esp_sim_t *sim, int32_t before, int32_t after)
 {
     sim->edge[sim->edge_end[before]++] = after;
     sim->pending[after]++;
+    sim->ties[before] |= ESP_I_TELLS;
+    sim->ties[after] |= ESP_I_WAITS;
 }
+
+/* ---- between movements and classes: bits by movement, side and class ------------------------- */
+
+typedef enum side {
+    BEFORE, /* a compute task of the class leads to the movement */
+    AFTER   /* one waits for it */
+} side_t;
+
+static uint64_t *neighbour_word(const esp_sim_t *sim, int32_t move, side_t side, int32_t class_)
+{
+    int64_t row = 2 * (int64_t)sim->d->task_comm[move] + (int64_t)side;
+    return &sim->neighbour[row * ((sim->d->n_classes + 63) / 64) + class_ / 64];
+}
+
+static void set_neighbour(esp_sim_t *sim, int32_t move, side_t side, int32_t class_)
+{
+    *neighbour_word(sim, move, side, class_) |= UINT64_C(1) << (class_ % 64);
+}
+
+static bool is_neighbour(const esp_sim_t *sim, int32_t move, side_t side, int32_t class_)
+{
+    return *neighbour_word(sim, move, side, class_) >> (class_ % 64) & 1;
+}
+
+static void clear_neighbours(esp_sim_t *sim)
+{
+    size_t words = 2 * (size_t)sim->d->n_comms * (((size_t)sim->d->n_classes + 63) / 64);
+    memset(sim->neighbour, 0, words * sizeof *sim->neighbour);
+}
+
+/* ---- edges of the step ----------------------------------------------------------------------- */
 
 /*
  * Edges of the compute tasks of a class. Its stream runs them in order, so an edge within it says
- * nothing new, and of those that lead to a movement the last says it all: also to that movement in
- * the next step. Last first, therefore; mark is k for the later tasks and where they lead.
+ * nothing new, and of those that lead to a movement the last says it all. Last first, therefore;
+ * mark is k for the later tasks and where they lead.
  */
 static void keep_compute_edges(esp_sim_t *sim, int32_t k)
 {
     const esp_deployment_t *d = sim->d;
-    const int32_t *task_class = d->task_class, *successor = d->successor;
+    const int32_t *successor = d->successor;
     int32_t *mark = sim->mark;
     for (int32_t i = sim->stream[k].end - 1; i >= sim->stream[k].begin; --i) {
         int32_t t = sim->stream_task[i], end = d->successor_offset[t + 1];
@@ -35,26 +68,18 @@ static void keep_compute_edges(esp_sim_t *sim, int32_t k)
             int32_t after = successor[e];
             if (mark[after] == k)
                 continue;
-            if (task_class[after] < 0)
+            if (is_move(d, after)) {
                 mark[after] = k;
+                set_neighbour(sim, after, BEFORE, k);
+            }
             keep_edge(sim, t, after);
         }
-    }
-    for (int32_t i = sim->stream[k].begin; i < sim->stream[k].end; ++i) {
-        int32_t t = sim->stream_task[i], from = sim->cross_offset[t], end = sim->cross_end[t];
-        int32_t kept = from;
-        for (int32_t e = from; e < end; ++e) {
-            int32_t after = sim->cross_after[e], to = task_class[after];
-            if (to < 0 ? mark[after] != k : to != k)
-                sim->cross_after[kept++] = after;
-        }
-        sim->cross_end[t] = kept;
     }
 }
 
 /*
- * Edges of a movement: of the tasks of a class that wait for it, the first says it all, also for
- * the next step. first[class] is that task, or ESP_NONE.
+ * Edges of a movement: of the tasks of a class that wait for it, the first says it all.
+ * first[class] is that task, or ESP_NONE.
  */
 static void keep_move_edges(esp_sim_t *sim, int32_t t)
 {
@@ -62,20 +87,16 @@ static void keep_move_edges(esp_sim_t *sim, int32_t t)
     int32_t begin = d->successor_offset[t], end = d->successor_offset[t + 1], *first = sim->first;
     for (int32_t e = begin; e < end; ++e) {
         int32_t after = d->successor[e], k = d->task_class[after];
-        if (!is_move(d, after) && (first[k] < 0 || d->position[after] < d->position[first[k]]))
+        if (k >= 0 && (first[k] < 0 || d->position[after] < d->position[first[k]]))
             first[k] = after;
     }
     for (int32_t e = begin; e < end; ++e) {
-        int32_t after = d->successor[e];
-        if (is_move(d, after) || first[d->task_class[after]] == after)
-            keep_edge(sim, t, after);
-    }
-    int32_t from = sim->cross_offset[t], to = sim->cross_end[t];
-    sim->cross_end[t] = from;
-    for (int32_t e = from; e < to; ++e) {
-        int32_t after = sim->cross_after[e];
-        if (is_move(d, after) || first[d->task_class[after]] < 0)
-            sim->cross_after[sim->cross_end[t]++] = after;
+        int32_t after = d->successor[e], k = d->task_class[after];
+        if (k >= 0 && first[k] != after)
+            continue;
+        if (k >= 0)
+            set_neighbour(sim, t, AFTER, k);
+        keep_edge(sim, t, after);
     }
     for (int32_t e = begin; e < end; ++e)
         if (!is_move(d, d->successor[e]))
@@ -91,60 +112,97 @@ static void keep_all_edges(esp_sim_t *sim)
             keep_edge(sim, t, d->successor[e]);
 }
 
+/* ---- edges to the next step ------------------------------------------------------------------ */
+
+/*
+ * Streams run step after step. A movement that tasks of a class lead to waits for the last of them,
+ * and so for all that the class did in the step before; and a class of which tasks wait for a
+ * movement goes on to the next step only after it.
+ */
+static bool is_implied(const esp_sim_t *sim, int32_t before, int32_t after)
+{
+    int32_t from = sim->d->task_class[before], to = sim->d->task_class[after];
+    if (from < 0)
+        return to >= 0 && is_neighbour(sim, before, AFTER, to);
+    return to < 0 ? is_neighbour(sim, after, BEFORE, from) : from == to;
+}
+
+/* Last first: the lists are in the order of the cross edges. */
+static void keep_cross_edges(esp_sim_t *sim)
+{
+    const esp_deployment_t *d = sim->d;
+    int32_t *pending = sim->steps > 1 ? sim->pending + d->n_tasks : NULL;
+    memset(sim->cross_first, 0xff, (size_t)d->n_tasks * sizeof *sim->cross_first);
+    for (int32_t i = d->n_cross - 1; i >= 0; --i) {
+        int32_t before = d->cross_before[i], after = d->cross_after[i];
+        if (!sim->opts.fifo && is_implied(sim, before, after))
+            continue;
+        sim->cross_next[i] = sim->cross_first[before];
+        sim->cross_first[before] = i;
+        sim->ties[before] |= ESP_I_TELLS;
+        if (!pending)
+            continue;
+        pending[after]++;
+        sim->ties[after] |= ESP_I_WAITS;
+    }
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
 /* The edges that count, and per instance how many of them it waits for. */
 void esp_i_edges_fill(esp_sim_t *sim)
 {
     const esp_deployment_t *d = sim->d;
-    size_t bytes = (size_t)d->n_tasks * sizeof(int32_t);
+    size_t tasks = (size_t)d->n_tasks, bytes = tasks * sizeof(int32_t);
     memset(sim->pending, 0, bytes);
+    memset(sim->ties, 0, tasks);
     memset(sim->mark, 0xff, bytes); /* no class */
     memset(sim->first, 0xff, (size_t)d->n_classes * sizeof *sim->first);
     memcpy(sim->edge_end, d->successor_offset, bytes);
-    memcpy(sim->cross_end, sim->cross_offset + 1, bytes);
+    clear_neighbours(sim);
     if (sim->opts.fifo)
         keep_all_edges(sim);
     for (int32_t k = 0; !sim->opts.fifo && k < d->n_classes; ++k)
         keep_compute_edges(sim, k);
-    for (int32_t t = 0; !sim->opts.fifo && t < d->n_tasks; ++t)
-        if (is_move(d, t))
-            keep_move_edges(sim, t);
-    for (int32_t s = 1; s < sim->steps; ++s) {
-        int32_t *pending = sim->pending + (int64_t)s * d->n_tasks;
-        if (s > 1) {
-            memcpy(pending, pending - d->n_tasks, bytes);
-            continue;
-        }
-        memcpy(pending, sim->pending, bytes);
-        for (int32_t t = 0; t < d->n_tasks; ++t)
-            for (int32_t e = sim->cross_offset[t]; e < sim->cross_end[t]; ++e)
-                pending[sim->cross_after[e]]++;
+    for (int32_t i = 0; !sim->opts.fifo && i < sim->n_moves; ++i)
+        keep_move_edges(sim, sim->move[i]);
+    if (sim->steps > 1)
+        memcpy(sim->pending + tasks, sim->pending, bytes);
+    keep_cross_edges(sim);
+    for (int32_t s = 2; s < sim->steps; ++s)
+        memcpy(sim->pending + (size_t)s * tasks, sim->pending + tasks, bytes);
+}
+
+/* Stretches of a compute stream, from its end; a task without duration is alone, as it makes a
+ * round of its own. */
+static void fill_runs(esp_sim_t *sim, int32_t k)
+{
+    const esp_i_stream_t *stream = &sim->stream[k];
+    esp_i_run_t run = {0, 0};
+    int64_t busy = 0;
+    uint8_t next = ESP_I_WAITS;
+    for (int32_t i = stream->end - 1; i >= stream->begin; --i) {
+        int32_t t = sim->stream_task[i];
+        int64_t ns = sim->ns[t];
+        uint8_t ties = ns == 0 ? ESP_I_WAITS | ESP_I_TELLS : sim->ties[t];
+        if ((next & ESP_I_WAITS) || (ties & ESP_I_TELLS))
+            run = (esp_i_run_t){0, 0};
+        run.ns += ns;
+        run.length++;
+        sim->run[i] = run;
+        next = ties;
+        busy += ns;
     }
+    sim->busy_ns[k] = busy;
 }
 
 /*
  * Runs: tasks that follow each other on a compute stream and have nothing to do with others in
  * between. They are one event; memory.c takes them apart again for the last step. What begins a run
- * or goes on without one is where no edge tells; a task without duration is alone, as it makes a
- * round of its own.
+ * or goes on without one is where no edge tells.
  */
 void esp_i_runs_fill(esp_sim_t *sim)
 {
-    const esp_deployment_t *d = sim->d;
-    const int32_t *waits = sim->pending + (int64_t)sim->last * d->n_tasks;
-    if (sim->opts.fifo)
-        return;
-    for (int32_t k = 0; k < d->n_classes; ++k) {
-        const esp_i_stream_t *stream = &sim->stream[k];
-        for (int32_t i = stream->end - 1; i >= stream->begin; --i) {
-            int32_t t = sim->stream_task[i], next = sim->stream_task[i + 1];
-            esp_i_run_t *run = &sim->run[i];
-            *run = (esp_i_run_t){sim->ns[t], 1};
-            if (i + 1 == stream->end || waits[next] > 0 || sim->ns[t] == 0 || sim->ns[next] == 0 ||
-                sim->edge_end[t] > d->successor_offset[t] ||
-                sim->cross_end[t] > sim->cross_offset[t])
-                continue;
-            run->ns += run[1].ns;
-            run->length += run[1].length;
-        }
-    }
+    for (int32_t k = 0; k < sim->d->n_classes; ++k)
+        fill_runs(sim, k);
 }

@@ -37,13 +37,13 @@ int64_t esp_i_least_period(esp_sim_t *sim)
     double busiest = 0;
     memset(sim->collective_ns, 0, (size_t)d->n_classes * sizeof *sim->collective_ns);
     memset(sim->link_busy_ns, 0, (size_t)d->cluster->n_links * sizeof *sim->link_busy_ns);
-    for (int32_t t = 0; t < d->n_tasks; ++t)
-        if (d->task_comm[t] >= 0) {
-            add_classes(sim, d->task_comm[t], t);
-            /* a measured movement says nothing of each of its links */
-            if (!sim->opts.task_ns && sim->opts.links != ESP_LINK_FREE)
-                add_links(sim, d->task_comm[t], t);
-        }
+    for (int32_t i = 0; i < sim->n_moves; ++i) {
+        int32_t t = sim->move[i];
+        add_classes(sim, d->task_comm[t], t);
+        /* a measured movement says nothing of each of its links */
+        if (!sim->opts.task_ns && sim->opts.links != ESP_LINK_FREE)
+            add_links(sim, d->task_comm[t], t);
+    }
     for (int32_t c = 0; c < d->n_classes; ++c) {
         least = esp_i_max_i64(least, sim->busy_ns[c]);
         least = esp_i_max_i64(least, sim->collective_ns[c]);

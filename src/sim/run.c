@@ -103,9 +103,9 @@ static void complete(esp_sim_t *sim, int32_t task, int32_t step)
     if (step == sim->last)
         return;
     pending += d->n_tasks;
-    for (int32_t i = sim->cross_offset[task]; i < sim->cross_end[task]; ++i)
-        if (--pending[sim->cross_after[i]] == 0)
-            become_ready(sim, sim->cross_after[i], step + 1);
+    for (int32_t i = sim->cross_first[task]; i >= 0; i = sim->cross_next[i])
+        if (--pending[d->cross_after[i]] == 0)
+            become_ready(sim, d->cross_after[i], step + 1);
 }
 
 /* ---- starting ------------------------------------------------------------------------------ */
@@ -151,9 +151,8 @@ static void start_run(esp_sim_t *sim, esp_i_stream_t *stream, int32_t task, int3
     stream->busy = true;
     if (step == sim->last) {
         esp_i_record_start(sim, task);
-        stream->at = stream->next;
         stream->final = final;
-        stream->at_end = sim->now + sim->ns[task];
+        stream->until = sim->now + run.ns;
     }
     advance(stream, run.length);
     sim->events += run.length - 1;
@@ -343,8 +342,9 @@ static void start_first(esp_sim_t *sim)
     const esp_deployment_t *d = sim->d;
     for (int32_t k = 0; k < 2 * d->n_classes; ++k)
         touch(sim, k);
-    for (int32_t t = 0; t < d->n_tasks; ++t) {
-        bool queued = d->task_comm[t] >= 0 ? !d->comm_collective[d->task_comm[t]] : sim->opts.fifo;
+    for (int32_t i = 0, n = sim->opts.fifo ? d->n_tasks : sim->n_moves; i < n; ++i) {
+        int32_t t = sim->opts.fifo ? i : sim->move[i], comm = d->task_comm[t];
+        bool queued = comm < 0 || !d->comm_collective[comm];
         for (int32_t s = 0; queued && s < sim->steps; ++s)
             if (is_ready(sim, t, s))
                 add_ready(sim, t, s);

@@ -29,10 +29,12 @@ static bool reserve_tasks(esp_sim_t *sim)
     int64_t waiting = sim->opts.fifo ? instances : moves;
     int64_t members = d->n_comms > 0 ? d->comm_class_offset[d->n_comms] : 0;
     int64_t queued = 2 * moves + 2 * (int64_t)d->n_classes;
-    return RESERVE(pending, instances) && RESERVE(cross_offset, tasks + 1) &&
-           RESERVE(cross_after, d->n_cross) && RESERVE(cross_end, tasks) &&
-           RESERVE(edge_end, tasks) && RESERVE(mark, tasks) && RESERVE(first, d->n_classes) &&
+    int64_t neighbours = 2 * (int64_t)d->n_comms * ((d->n_classes + 63) / 64);
+    return RESERVE(pending, instances) && RESERVE(edge_end, tasks) &&
            RESERVE(edge, d->n_tasks > 0 ? d->successor_offset[d->n_tasks] : 0) &&
+           RESERVE(cross_first, tasks) && RESERVE(cross_next, d->n_cross) && RESERVE(ties, tasks) &&
+           RESERVE(neighbour, neighbours) && RESERVE(mark, tasks) && RESERVE(move, tasks) &&
+           RESERVE(first, d->n_classes) && RESERVE(change, tasks) &&
            RESERVE(run, tasks + members) && RESERVE(stream, 2 * (int64_t)d->n_classes) &&
            RESERVE(stream_task, tasks + members) && RESERVE(dirty, 2 * (int64_t)d->n_classes) &&
            RESERVE(heap, queued) && RESERVE(ready, waiting) &&
@@ -45,7 +47,8 @@ static bool reserve_rest(esp_sim_t *sim)
     const esp_deployment_t *d = sim->d;
     int64_t links = d->cluster->n_links, classes = d->n_classes;
     bool fair = sim->opts.links == ESP_LINK_FAIR;
-    return RESERVE(hold, d->n_buffers) && RESERVE(scratch, d->n_tasks) &&
+    return RESERVE(last_use, d->n_buffers) && RESERVE(first_write, d->n_buffers) &&
+           RESERVE(uses, d->n_buffers) && RESERVE(scratch, d->n_tasks) &&
            RESERVE(mesh_total, d->n_meshes) && RESERVE(live, classes) && RESERVE(peak, classes) &&
            RESERVE(busy_ns, classes) && RESERVE(owed_ns, classes) &&
            RESERVE(collective_ns, classes) && RESERVE(link_busy_ns, links) &&
@@ -60,26 +63,30 @@ static bool reserve_rest(esp_sim_t *sim)
 
 /* ---- streams ----------------------------------------------------------------------------- */
 
-static bool is_collective(const esp_deployment_t *d, int32_t task)
-{
-    return d->task_comm[task] >= 0 && d->comm_collective[d->task_comm[task]];
-}
-
+/* Tasks per stream; and which of them are movements. */
 static void count_streams(esp_sim_t *sim)
 {
     const esp_deployment_t *d = sim->d;
     memset(sim->stream, 0, (size_t)(2 * d->n_classes) * sizeof *sim->stream);
-    memset(sim->busy_ns, 0, (size_t)d->n_classes * sizeof *sim->busy_ns);
+    sim->n_moves = 0;
     for (int32_t t = 0; t < d->n_tasks; ++t) {
-        if (d->task_comm[t] >= 0)
-            continue;
-        sim->stream[d->task_class[t]].end++;
-        sim->busy_ns[d->task_class[t]] += sim->ns[t];
+        if (d->task_class[t] >= 0)
+            sim->stream[d->task_class[t]].end++;
+        else
+            sim->move[sim->n_moves++] = t;
     }
     for (int32_t c = 0; c < d->n_comms; ++c)
         for (int32_t i = d->comm_class_offset[c];
              d->comm_collective[c] && i < d->comm_class_offset[c + 1]; ++i)
             sim->stream[d->n_classes + d->comm_class[i]].end++;
+}
+
+static void add_collective(esp_sim_t *sim, int32_t task)
+{
+    const esp_deployment_t *d = sim->d;
+    int32_t comm = d->task_comm[task];
+    for (int32_t i = d->comm_class_offset[comm]; i < d->comm_class_offset[comm + 1]; ++i)
+        sim->stream_task[sim->stream[d->n_classes + d->comm_class[i]].end++] = task;
 }
 
 static void fill_streams(esp_sim_t *sim)
@@ -89,37 +96,21 @@ static void fill_streams(esp_sim_t *sim)
     for (int32_t k = 0; k < 2 * d->n_classes; ++k) {
         esp_i_stream_t *s = &sim->stream[k];
         int32_t n = s->end;
-        *s = (esp_i_stream_t){.begin = from, .end = from, .next = from};
+        *s = (esp_i_stream_t){
+            .begin = from, .end = from, .next = from, .started = from, .ended = from, .final = -1};
         s->fifo_head = s->fifo_tail = -1;
         from += n;
     }
     for (int32_t p = 0; p < d->n_tasks; ++p) {
-        int32_t t = d->order[p], comm = d->task_comm[t];
-        if (comm < 0) {
-            sim->stream_task[sim->stream[d->task_class[t]].end++] = t;
-        } else if (is_collective(d, t)) {
-            for (int32_t i = d->comm_class_offset[comm]; i < d->comm_class_offset[comm + 1]; ++i)
-                sim->stream_task[sim->stream[d->n_classes + d->comm_class[i]].end++] = t;
-        }
+        int32_t t = d->order[p], k = d->task_class[t];
+        if (k >= 0)
+            sim->stream_task[sim->stream[k].end++] = t;
+        else if (d->comm_collective[d->task_comm[t]])
+            add_collective(sim, t);
     }
     for (int32_t k = 0; k < 2 * d->n_classes; ++k)
         if (sim->stream[k].begin == sim->stream[k].end)
             sim->stream[k].step = sim->steps; /* nothing to do, ever */
-}
-
-/* ---- precedence -------------------------------------------------------------------------- */
-
-static void fill_cross(esp_sim_t *sim)
-{
-    const esp_deployment_t *d = sim->d;
-    int32_t *offset = sim->cross_offset;
-    memset(offset, 0, ((size_t)d->n_tasks + 2) * sizeof *offset);
-    for (int32_t i = 0; i < d->n_cross; ++i)
-        offset[d->cross_before[i] + 2]++;
-    for (int32_t t = 0; t < d->n_tasks; ++t)
-        offset[t + 2] += offset[t + 1];
-    for (int32_t i = 0; i < d->n_cross; ++i)
-        sim->cross_after[offset[d->cross_before[i] + 1]++] = d->cross_after[i];
 }
 
 /* ---- links ------------------------------------------------------------------------------- */
@@ -208,7 +199,6 @@ esp_status_t esp_i_sim_setup(esp_sim_t *sim, const esp_deployment_t *d, const es
     memset(sim->step_end, 0, sizeof sim->step_end);
     count_streams(sim);
     fill_streams(sim);
-    fill_cross(sim);
     esp_i_edges_fill(sim);
     esp_i_runs_fill(sim);
     owe_nothing(sim);
@@ -235,14 +225,15 @@ void esp_sim_destroy(esp_sim_t *sim)
         return;
     esp_allocator_t alloc = sim->alloc;
     void *const arrays[] = {
-        sim->pending,       sim->edge,         sim->edge_end,  sim->cross_offset, sim->cross_end,
-        sim->cross_after,   sim->mark,         sim->first,     sim->run,          sim->stream,
-        sim->stream_task,   sim->dirty,        sim->fifo_next, sim->heap,         sim->ready,
-        sim->collective_ns, sim->link_busy_ns, sim->owed_ns,   sim->link_free,    sim->flow,
-        sim->bundle,        sim->comm_bundle,  sim->active,    sim->pattern_slot, sim->weight,
-        sim->link_flows,    sim->link_slot,    sim->meet,      sim->use,          sim->hold,
-        sim->scratch,       sim->mesh_total,   sim->live,      sim->peak,         sim->live_role,
-        sim->peak_role,     sim->busy_ns,      sim->start_ns,  sim->end_ns,
+        sim->pending,      sim->edge,       sim->edge_end,      sim->cross_first,  sim->cross_next,
+        sim->ties,         sim->neighbour,  sim->mark,          sim->first,        sim->move,
+        sim->run,          sim->stream,     sim->stream_task,   sim->dirty,        sim->fifo_next,
+        sim->heap,         sim->ready,      sim->collective_ns, sim->link_busy_ns, sim->owed_ns,
+        sim->link_free,    sim->flow,       sim->bundle,        sim->comm_bundle,  sim->active,
+        sim->pattern_slot, sim->weight,     sim->link_flows,    sim->link_slot,    sim->meet,
+        sim->use,          sim->last_use,   sim->first_write,   sim->uses,         sim->change,
+        sim->scratch,      sim->mesh_total, sim->live,          sim->peak,         sim->live_role,
+        sim->peak_role,    sim->busy_ns,    sim->start_ns,      sim->end_ns,
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i)
         esp_i_free(&alloc, arrays[i]);

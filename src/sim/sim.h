@@ -29,11 +29,12 @@ typedef struct esp_i_stream {
     int32_t step;                 /* of the next task */
     int32_t fifo_head, fifo_tail; /* fifo: instances that are ready, linked by fifo_next */
     bool busy, dirty;
-    int32_t at, final; /* last step: of the stretch that runs, the task that is recorded to run */
-    int64_t at_end;
+    int32_t started, ended; /* last step: the next to be recorded to start, and to end */
+    int32_t final;          /* last of the stretch that runs */
+    int64_t until;          /* when that ends */
 } esp_i_stream_t;
 
-/* From a task on, those that follow without a word to others. */
+/* From a task on, those that follow without a word to others: what is left of a stretch. */
 typedef struct esp_i_run {
     int64_t ns;
     int32_t length;
@@ -45,12 +46,13 @@ typedef struct esp_i_ready {
     int32_t task, step;
 } esp_i_ready_t;
 
-/* Memory of one buffer, by root. */
-typedef struct esp_i_hold {
-    int64_t bytes; /* negative: allocated; 0: not counted (resident, an alias) */
-    int32_t owner; /* class */
-    int32_t uses;  /* reads and writes still to come */
-} esp_i_hold_t;
+/* What ties a task to others than those before and after it on its stream: bits. */
+enum { ESP_I_WAITS = 1, ESP_I_TELLS = 2 };
+
+/* Bytes that a compute task takes when it starts and gives back when it ends. */
+typedef struct esp_i_change {
+    int64_t take, give;
+} esp_i_change_t;
 
 /* A movement in flight on fair links, after its latency. */
 typedef struct esp_i_flow {
@@ -108,11 +110,14 @@ struct esp_sim {
 
     /* precedence */
     int32_t *pending; /* per instance */
-    /* edges that no stream implies: of task t from successor_offset[t] to edge_end[t], and to the
-     * next step from cross_offset[t] to cross_end[t] */
+    /* edges that no stream implies: of task t from successor_offset[t] to edge_end[t], and those to
+     * the next step as a list of cross edges */
     int32_t *edge, *edge_end;
-    int32_t *cross_offset, *cross_end, *cross_after;
-    int32_t *mark, *first; /* scratch, per task and per class */
+    int32_t *cross_first, *cross_next; /* per task; per cross edge; ESP_NONE: no more */
+    uint8_t *ties;                     /* per task: ESP_I_WAITS, ESP_I_TELLS */
+    uint64_t *neighbour;               /* see edges.c */
+    int32_t *mark, *first;             /* scratch, per task and per class */
+    int32_t *move, n_moves;            /* tasks that are movements, by id */
 
     /* streams: compute of class k is stream k, collective is n_classes + k */
     esp_i_stream_t *stream;
@@ -144,10 +149,15 @@ struct esp_sim {
     esp_i_use_t *use;
 
     /* memory, in the last step */
-    esp_i_hold_t *hold;   /* per buffer */
-    int64_t *scratch;     /* per task: beyond its buffers, on each device of its classes */
-    int64_t *mesh_total;  /* per mesh: units of the batch; 0: not summed yet */
-    int64_t *live, *peak; /* per class: transient bytes; resident and transient */
+    /* per buffer, of its compute stream: indices into stream_task (memory.c) */
+    int32_t *last_use, *first_write;
+    int32_t *uses; /* per root: reads and writes still to come, of tasks whose place is not known */
+    bool counts_all;        /* that is not known of any task */
+    esp_i_change_t *change; /* parallel to stream_task */
+    int64_t *scratch;    /* of movements, and where all is counted: beyond the buffers of a task, on
+                            each device of its classes */
+    int64_t *mesh_total; /* per mesh: units of the batch; 0: not summed yet */
+    int64_t *live, *peak;           /* per class: transient bytes; resident and transient */
     int64_t *live_role, *peak_role; /* timeline: [class][role] */
 
     int64_t *busy_ns;       /* per class */
@@ -158,11 +168,11 @@ struct esp_sim {
 
     /* elements of each array above */
     struct {
-        int32_t pending, cross_offset, cross_after, cross_end, edge, edge_end, mark, first, run,
-            stream, stream_task, dirty, fifo_next, heap, ready, owed_ns, link_free, flow, bundle,
-            comm_bundle, active, pattern_slot, weight, link_flows, link_slot, meet, use, hold,
-            scratch, mesh_total, live, peak, live_role, peak_role, busy_ns, collective_ns,
-            link_busy_ns, start_ns, end_ns;
+        int32_t pending, edge, edge_end, cross_first, cross_next, ties, neighbour, mark, first,
+            move, run, stream, stream_task, dirty, fifo_next, heap, ready, owed_ns, link_free, flow,
+            bundle, comm_bundle, active, pattern_slot, weight, link_flows, link_slot, meet, use,
+            last_use, first_write, uses, change, scratch, mesh_total, live, peak, live_role,
+            peak_role, busy_ns, collective_ns, link_busy_ns, start_ns, end_ns;
     } capacity;
 };
 
@@ -173,9 +183,9 @@ esp_status_t esp_i_sim_setup(esp_sim_t *sim, const esp_deployment_t *d, const es
 
 /* The edges that no stream implies, and how many of them each instance waits for. */
 void esp_i_edges_fill(esp_sim_t *sim);
-/* Stretches of compute streams that are one event. */
+/* Stretches of compute streams that are one event, and how busy these streams are. */
 void esp_i_runs_fill(esp_sim_t *sim);
-/* period.c: what the busiest stream or link allows, after a run. O(tasks + links of movements). */
+/* period.c: what the busiest stream or link allows, after a run. O(links of movements). */
 int64_t esp_i_least_period(esp_sim_t *sim);
 
 /* ---- events (run.c) ---------------------------------------------------------------------- */
