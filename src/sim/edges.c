@@ -51,6 +51,16 @@ static void clear_neighbours(esp_sim_t *sim)
 
 /* ---- edges of the step ----------------------------------------------------------------------- */
 
+__attribute__((noinline)) static void leave_stream(esp_sim_t *sim, int32_t k, int32_t before,
+                                                   int32_t after)
+{
+    if (is_move(sim->d, after)) {
+        sim->mark[after] = k;
+        set_neighbour(sim, after, BEFORE, k);
+    }
+    keep_edge(sim, before, after);
+}
+
 /*
  * Edges of the compute tasks of a class. Its stream runs them in order, so an edge within it says
  * nothing new, and of those that lead to a movement the last says it all. Last first, therefore;
@@ -58,22 +68,15 @@ static void clear_neighbours(esp_sim_t *sim)
  */
 static void keep_compute_edges(esp_sim_t *sim, int32_t k)
 {
-    const esp_deployment_t *d = sim->d;
-    const int32_t *successor = d->successor;
+    const int32_t *offset = sim->d->successor_offset, *successor = sim->d->successor;
+    const int32_t *first = sim->stream_task + sim->stream[k].begin;
     int32_t *mark = sim->mark;
-    for (int32_t i = sim->stream[k].end - 1; i >= sim->stream[k].begin; --i) {
-        int32_t t = sim->stream_task[i], end = d->successor_offset[t + 1];
-        mark[t] = k;
-        for (int32_t e = d->successor_offset[t]; e < end; ++e) {
-            int32_t after = successor[e];
-            if (mark[after] == k)
-                continue;
-            if (is_move(d, after)) {
-                mark[after] = k;
-                set_neighbour(sim, after, BEFORE, k);
-            }
-            keep_edge(sim, t, after);
-        }
+    for (const int32_t *task = sim->stream_task + sim->stream[k].end; task-- > first;) {
+        int32_t end = offset[*task + 1];
+        mark[*task] = k;
+        for (int32_t e = offset[*task]; e < end; ++e)
+            if (mark[successor[e]] != k)
+                leave_stream(sim, k, *task, successor[e]);
     }
 }
 

@@ -75,15 +75,23 @@ static double task_part(esp_sim_t *sim, int32_t task)
     return units > 0 ? part * (double)own / (double)units : part;
 }
 
-/* Of a compute task. */
-static int64_t find_workspace(esp_sim_t *sim, int32_t task)
+__attribute__((noinline)) static int64_t scale_workspace(esp_sim_t *sim, int32_t task)
+{
+    const esp_cost_t *cost = sim->d->cost;
+    int32_t op = sim->d->task_op[task];
+    return (int64_t)ceil(cost->op_workspace_bytes[op] * task_part(sim, task) +
+                         cost->op_workspace_whole_bytes[op]);
+}
+
+/* Of a compute task: mostly none. */
+static inline int64_t find_workspace(esp_sim_t *sim, int32_t task)
 {
     const esp_deployment_t *d = sim->d;
-    if (d->task_kind[task] != ESP_TASK_COMPUTE)
+    int32_t op = d->task_op[task];
+    if (d->task_kind[task] != ESP_TASK_COMPUTE ||
+        !(d->cost->op_workspace_bytes[op] + d->cost->op_workspace_whole_bytes[op] > 0))
         return 0;
-    const double split = d->cost->op_workspace_bytes[d->task_op[task]];
-    const double whole = d->cost->op_workspace_whole_bytes[d->task_op[task]];
-    return split + whole > 0 ? (int64_t)ceil(split * task_part(sim, task) + whole) : 0;
+    return scale_workspace(sim, task);
 }
 
 static int64_t find_scratch(esp_sim_t *sim, int32_t task)
@@ -173,36 +181,32 @@ static void give_used(esp_sim_t *sim, const int32_t *buffer, int32_t n)
     }
 }
 
-/* ---- memory of compute streams: from the last task to the first ------------------------------ */
+/* ---- memory of compute streams --------------------------------------------------------------- */
 
-/* The last use of a buffer. */
-static void see_use(esp_sim_t *sim, int32_t buffer, int32_t at)
+/* The task at this place uses the buffers. */
+static inline void see_uses(esp_sim_t *sim, const int32_t *buffer, const int32_t *end, int32_t at)
 {
-    int32_t root = sim->d->buffer_root[buffer];
-    sim->last_use[buffer] = at;
-    if (sim->last_use[root] < 0)
-        sim->last_use[root] = at;
+    const int32_t *root_of = sim->d->buffer_root;
+    int32_t *last_use = sim->last_use;
+    for (; buffer < end; ++buffer) {
+        if (*buffer < 0)
+            continue;
+        int32_t *last = &last_use[root_of[*buffer]];
+        *last = *last < at ? at : *last;
+    }
 }
 
-static void see_task(esp_sim_t *sim, int32_t at)
+static inline void see_writes(esp_sim_t *sim, const int32_t *buffer, const int32_t *end, int32_t at)
 {
-    const esp_deployment_t *d = sim->d;
-    int32_t *last_use = sim->last_use;
-    int32_t task = sim->stream_task[at], end = d->write_offset[task + 1];
-    for (int32_t i = d->write_offset[task]; i < end; ++i) {
-        int32_t buffer = d->write_buffer[i];
-        if (buffer < 0)
+    const int32_t *root_of = sim->d->buffer_root;
+    int32_t *last_use = sim->last_use, *first_write = sim->first_write;
+    for (; buffer < end; ++buffer) {
+        if (*buffer < 0)
             continue;
-        if (last_use[buffer] < 0)
-            see_use(sim, buffer, at);
-        sim->first_write[d->buffer_root[buffer]] = at;
+        int32_t *last = &last_use[root_of[*buffer]], *first = &first_write[root_of[*buffer]];
+        *last = *last < at ? at : *last;
+        *first = (uint32_t)at < (uint32_t)*first ? at : *first; /* ESP_NONE is more than all */
     }
-    end = d->read_offset[task + 1];
-    for (int32_t i = d->read_offset[task]; i < end; ++i)
-        if (d->read_buffer[i] >= 0 && last_use[d->read_buffer[i]] < 0)
-            see_use(sim, d->read_buffer[i], at);
-    int64_t workspace = find_workspace(sim, task);
-    sim->change[at] = (esp_i_change_t){workspace, workspace};
 }
 
 /* What movements use too is given back by the last of all uses: see give_root. */
@@ -239,21 +243,27 @@ static void reset_roles(esp_sim_t *sim)
     memcpy(sim->peak_role, sim->live_role, bytes);
 }
 
-static void count_task(esp_sim_t *sim, int32_t task)
-{
-    const esp_deployment_t *d = sim->d;
-    int32_t read = d->read_offset[task], write = d->write_offset[task];
-    count_uses(sim, d->read_buffer + read, d->read_offset[task + 1] - read);
-    count_uses(sim, d->write_buffer + write, d->write_offset[task + 1] - write);
-}
-
+/* By task id: their buffers lie side by side. */
 static void find_uses(esp_sim_t *sim)
 {
-    for (int32_t i = 0; i < sim->n_moves; ++i)
-        count_task(sim, sim->move[i]);
-    for (int32_t k = 0; k < sim->d->n_classes; ++k)
-        for (int32_t at = sim->stream[k].end - 1; at >= sim->stream[k].begin; --at)
-            see_task(sim, at);
+    const esp_deployment_t *d = sim->d;
+    const int32_t *read = d->read_buffer, *write = d->write_buffer;
+    for (int32_t t = 0, n = d->n_tasks; t < n; ++t) {
+        const int32_t *end_read = d->read_buffer + d->read_offset[t + 1];
+        const int32_t *end_write = d->write_buffer + d->write_offset[t + 1];
+        int32_t at = sim->place[t];
+        if (at < 0) {
+            count_uses(sim, read, (int32_t)(end_read - read));
+            count_uses(sim, write, (int32_t)(end_write - write));
+        } else {
+            int64_t workspace = find_workspace(sim, t);
+            sim->change[at] = (esp_i_change_t){workspace, workspace};
+            see_uses(sim, read, end_read, at);
+            see_writes(sim, write, end_write, at);
+        }
+        read = end_read;
+        write = end_write;
+    }
     find_changes(sim);
 }
 

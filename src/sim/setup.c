@@ -34,11 +34,11 @@ static bool reserve_tasks(esp_sim_t *sim)
            RESERVE(edge, d->n_tasks > 0 ? d->successor_offset[d->n_tasks] : 0) &&
            RESERVE(cross_first, tasks) && RESERVE(cross_next, d->n_cross) && RESERVE(ties, tasks) &&
            RESERVE(neighbour, neighbours) && RESERVE(mark, tasks) && RESERVE(move, tasks) &&
-           RESERVE(first, d->n_classes) && RESERVE(change, tasks) &&
+           RESERVE(first, 2 * (int64_t)d->n_classes) && RESERVE(change, tasks) &&
            RESERVE(run, tasks + members) && RESERVE(stream, 2 * (int64_t)d->n_classes) &&
-           RESERVE(stream_task, tasks + members) && RESERVE(dirty, 2 * (int64_t)d->n_classes) &&
-           RESERVE(heap, queued) && RESERVE(ready, waiting) &&
-           (!sim->opts.fifo || RESERVE(fifo_next, instances)) &&
+           RESERVE(stream_task, tasks + members) && RESERVE(place, tasks) &&
+           RESERVE(dirty, 2 * (int64_t)d->n_classes) && RESERVE(heap, queued) &&
+           RESERVE(ready, waiting) && (!sim->opts.fifo || RESERVE(fifo_next, instances)) &&
            (!sim->opts.timeline || (RESERVE(start_ns, tasks) && RESERVE(end_ns, tasks)));
 }
 
@@ -63,54 +63,74 @@ static bool reserve_rest(esp_sim_t *sim)
 
 /* ---- streams ----------------------------------------------------------------------------- */
 
-/* Tasks per stream; and which of them are movements. */
-static void count_streams(esp_sim_t *sim)
+/* Adds 1 to n[stream] for each stream that a collective occupies. */
+static void count_collective(const esp_sim_t *sim, int32_t comm, int32_t *n)
 {
     const esp_deployment_t *d = sim->d;
-    memset(sim->stream, 0, (size_t)(2 * d->n_classes) * sizeof *sim->stream);
-    sim->n_moves = 0;
-    for (int32_t t = 0; t < d->n_tasks; ++t) {
-        if (d->task_class[t] >= 0)
-            sim->stream[d->task_class[t]].end++;
-        else
-            sim->move[sim->n_moves++] = t;
-    }
-    for (int32_t c = 0; c < d->n_comms; ++c)
-        for (int32_t i = d->comm_class_offset[c];
-             d->comm_collective[c] && i < d->comm_class_offset[c + 1]; ++i)
-            sim->stream[d->n_classes + d->comm_class[i]].end++;
+    for (int32_t i = d->comm_class_offset[comm]; i < d->comm_class_offset[comm + 1]; ++i)
+        n[d->n_classes + d->comm_class[i]]++;
 }
 
-static void add_collective(esp_sim_t *sim, int32_t task)
+/* Tasks per stream; and which tasks are movements. */
+static void count_streams(esp_sim_t *sim, int32_t *n)
 {
     const esp_deployment_t *d = sim->d;
-    int32_t comm = d->task_comm[task];
-    for (int32_t i = d->comm_class_offset[comm]; i < d->comm_class_offset[comm + 1]; ++i)
-        sim->stream_task[sim->stream[d->n_classes + d->comm_class[i]].end++] = task;
+    const int32_t *task_class = d->task_class, n_tasks = d->n_tasks;
+    sim->n_moves = 0;
+    memset(n, 0, 2 * (size_t)d->n_classes * sizeof *n);
+    for (int32_t t = 0; t < n_tasks; ++t) {
+        if (task_class[t] >= 0) {
+            n[task_class[t]]++;
+            continue;
+        }
+        sim->move[sim->n_moves++] = t;
+        sim->place[t] = ESP_NONE;
+    }
+    for (int32_t c = 0; c < d->n_comms; ++c)
+        if (d->comm_collective[c])
+            count_collective(sim, c, n);
+}
+
+/* Each stream has its part of stream_task. n: from how many to where they begin. */
+static void divide_streams(esp_sim_t *sim, int32_t *n)
+{
+    int32_t from = 0;
+    for (int32_t k = 0; k < 2 * sim->d->n_classes; ++k) {
+        sim->stream[k] =
+            (esp_i_stream_t){.begin = from,
+                             .end = from + n[k],
+                             .next = from,
+                             .step = n[k] > 0 ? 0 : sim->steps, /* or nothing to do, ever */
+                             .fifo_head = -1,
+                             .fifo_tail = -1,
+                             .started = from,
+                             .ended = from,
+                             .final = -1};
+        from += n[k];
+        n[k] = sim->stream[k].begin;
+    }
 }
 
 static void fill_streams(esp_sim_t *sim)
 {
     const esp_deployment_t *d = sim->d;
-    int32_t from = 0;
-    for (int32_t k = 0; k < 2 * d->n_classes; ++k) {
-        esp_i_stream_t *s = &sim->stream[k];
-        int32_t n = s->end;
-        *s = (esp_i_stream_t){
-            .begin = from, .end = from, .next = from, .started = from, .ended = from, .final = -1};
-        s->fifo_head = s->fifo_tail = -1;
-        from += n;
+    const int32_t *order = d->order, *task_class = d->task_class, n_tasks = d->n_tasks;
+    int32_t *next = sim->first, *stream_task = sim->stream_task, *place = sim->place;
+    count_streams(sim, next);
+    divide_streams(sim, next);
+    for (int32_t p = 0; p < n_tasks; ++p) {
+        int32_t t = order[p], k = task_class[t];
+        if (k >= 0) {
+            place[t] = next[k];
+            stream_task[next[k]++] = t;
+            continue;
+        }
+        int32_t comm = d->task_comm[t];
+        if (!d->comm_collective[comm])
+            continue;
+        for (int32_t i = d->comm_class_offset[comm]; i < d->comm_class_offset[comm + 1]; ++i)
+            stream_task[next[d->n_classes + d->comm_class[i]]++] = t;
     }
-    for (int32_t p = 0; p < d->n_tasks; ++p) {
-        int32_t t = d->order[p], k = d->task_class[t];
-        if (k >= 0)
-            sim->stream_task[sim->stream[k].end++] = t;
-        else if (d->comm_collective[d->task_comm[t]])
-            add_collective(sim, t);
-    }
-    for (int32_t k = 0; k < 2 * d->n_classes; ++k)
-        if (sim->stream[k].begin == sim->stream[k].end)
-            sim->stream[k].step = sim->steps; /* nothing to do, ever */
 }
 
 /* ---- links ------------------------------------------------------------------------------- */
@@ -197,7 +217,6 @@ esp_status_t esp_i_sim_setup(esp_sim_t *sim, const esp_deployment_t *d, const es
     if (!reserve_tasks(sim) || !reserve_rest(sim) || !clear_links(sim))
         return ESP_ERR_NOMEM;
     memset(sim->step_end, 0, sizeof sim->step_end);
-    count_streams(sim);
     fill_streams(sim);
     esp_i_edges_fill(sim);
     esp_i_runs_fill(sim);
@@ -225,15 +244,15 @@ void esp_sim_destroy(esp_sim_t *sim)
         return;
     esp_allocator_t alloc = sim->alloc;
     void *const arrays[] = {
-        sim->pending,      sim->edge,       sim->edge_end,      sim->cross_first,  sim->cross_next,
-        sim->ties,         sim->neighbour,  sim->mark,          sim->first,        sim->move,
-        sim->run,          sim->stream,     sim->stream_task,   sim->dirty,        sim->fifo_next,
-        sim->heap,         sim->ready,      sim->collective_ns, sim->link_busy_ns, sim->owed_ns,
-        sim->link_free,    sim->flow,       sim->bundle,        sim->comm_bundle,  sim->active,
-        sim->pattern_slot, sim->weight,     sim->link_flows,    sim->link_slot,    sim->meet,
-        sim->use,          sim->last_use,   sim->first_write,   sim->uses,         sim->change,
-        sim->scratch,      sim->mesh_total, sim->live,          sim->peak,         sim->live_role,
-        sim->peak_role,    sim->busy_ns,    sim->start_ns,      sim->end_ns,
+        sim->pending,   sim->edge,         sim->edge_end,    sim->cross_first,   sim->cross_next,
+        sim->ties,      sim->neighbour,    sim->mark,        sim->first,         sim->move,
+        sim->run,       sim->stream,       sim->stream_task, sim->place,         sim->dirty,
+        sim->fifo_next, sim->heap,         sim->ready,       sim->collective_ns, sim->link_busy_ns,
+        sim->owed_ns,   sim->link_free,    sim->flow,        sim->bundle,        sim->comm_bundle,
+        sim->active,    sim->pattern_slot, sim->weight,      sim->link_flows,    sim->link_slot,
+        sim->meet,      sim->use,          sim->last_use,    sim->first_write,   sim->uses,
+        sim->change,    sim->scratch,      sim->mesh_total,  sim->live,          sim->peak,
+        sim->live_role, sim->peak_role,    sim->busy_ns,     sim->start_ns,      sim->end_ns,
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i)
         esp_i_free(&alloc, arrays[i]);

@@ -116,12 +116,13 @@ struct esp_sim {
     int32_t *cross_first, *cross_next; /* per task; per cross edge; ESP_NONE: no more */
     uint8_t *ties;                     /* per task: ESP_I_WAITS, ESP_I_TELLS */
     uint64_t *neighbour;               /* see edges.c */
-    int32_t *mark, *first;             /* scratch, per task and per class */
+    int32_t *mark, *first;             /* scratch, per task and per stream */
     int32_t *move, n_moves;            /* tasks that are movements, by id */
 
     /* streams: compute of class k is stream k, collective is n_classes + k */
     esp_i_stream_t *stream;
     int32_t *stream_task;
+    int32_t *place;   /* per task: where it is in stream_task; of movements ESP_NONE */
     esp_i_run_t *run; /* parallel to it; compute streams, steps before the last */
     int32_t *dirty;
     int32_t n_dirty;
@@ -169,10 +170,10 @@ struct esp_sim {
     /* elements of each array above */
     struct {
         int32_t pending, edge, edge_end, cross_first, cross_next, ties, neighbour, mark, first,
-            move, run, stream, stream_task, dirty, fifo_next, heap, ready, owed_ns, link_free, flow,
-            bundle, comm_bundle, active, pattern_slot, weight, link_flows, link_slot, meet, use,
-            last_use, first_write, uses, change, scratch, mesh_total, live, peak, live_role,
-            peak_role, busy_ns, collective_ns, link_busy_ns, start_ns, end_ns;
+            move, run, stream, stream_task, place, dirty, fifo_next, heap, ready, owed_ns,
+            link_free, flow, bundle, comm_bundle, active, pattern_slot, weight, link_flows,
+            link_slot, meet, use, last_use, first_write, uses, change, scratch, mesh_total, live,
+            peak, live_role, peak_role, busy_ns, collective_ns, link_busy_ns, start_ns, end_ns;
     } capacity;
 };
 
