@@ -15,27 +15,25 @@ typedef struct event {
     int32_t task;
 } event_t;
 
-/* A task that is ready, on the list of its class: rank * 2^32 + (2^32 - 1 - task), so that the more
- * urgent of two is the greater. */
+/* A task that is ready, on the list of its class. The more urgent of two is the greater. */
 __extension__ typedef unsigned __int128 ready_t;
 
 /* Ready tasks of a class. While backward runs, hundreds of updates wait in the heap: the few tasks
  * that come next are kept apart from them. */
 enum { NEAR = 8 };
 typedef struct list {
-    ready_t *heap; /* the most urgent of the others first */
-    int32_t n_near, n;
-    ready_t top;        /* heap[0]; 0: the heap is empty */
-    ready_t near[NEAR]; /* more urgent than the heap; the most urgent is the last */
+    ready_t *heap; /* the most urgent first */
+    int32_t n, n_near;
+    ready_t near[1 + NEAR]; /* from 1: more urgent than the heap, the most urgent last; 0: heap[0],
+                               or 0 */
 } list_t;
 
 struct esp_i_order {
-    int64_t *rank;          /* longest remaining path, ns; of leaves: what they follow */
-    int64_t *ready_at_rank; /* least rank that remains after a predecessor */
-    uint8_t *leaf;          /* LEAF, RISES */
-    int32_t *waiting;       /* predecessors left */
-    list_t *list;           /* per class */
-    ready_t *ready;         /* the heaps of the lists: room for as many tasks as the class has */
+    int64_t *rank;    /* longest remaining path, ns; of leaves that are ready: what they follow */
+    int64_t *follows; /* NO_LEAF, UPDATE, or least rank that remains after a predecessor */
+    int32_t *waiting; /* predecessors left */
+    list_t *list;     /* per class */
+    ready_t *ready;   /* the heaps of the lists: room for as many tasks as the class has */
     /* What the compute streams run, and until when (idle: NEVER), in a tree: node n_leaves + class
      * is a stream, and above is the first of those below to end. Node 1 is the root. */
     int64_t *end;
@@ -79,9 +77,8 @@ void esp_i_order_fini(esp_lowerer_t *lw)
     struct esp_i_order *o = lw->order;
     if (!o)
         return;
-    void *blocks[] = {
-        o->rank,    o->ready_at_rank, o->leaf,   o->waiting,         o->ready,   o->list, o->end,
-        o->running, o->due,           o->moving, o->collective_free, o->touched, o};
+    void *blocks[] = {o->rank,    o->follows, o->waiting, o->ready,           o->list,    o->end,
+                      o->running, o->due,     o->moving,  o->collective_free, o->touched, o};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         esp_i_free(&lw->alloc, blocks[i]);
 }
@@ -183,9 +180,10 @@ static int32_t due_take(struct esp_i_order *o, int64_t now)
 /* ---- what is ready -----------------------------------------------------------------------------
  */
 
-static inline ready_t ready_of(int64_t rank, int32_t task)
+/* By level, then by rank, then by id. */
+static inline ready_t ready_of(int64_t level, int64_t rank, int32_t task)
 {
-    return (ready_t)(uint64_t)rank << 32 | ~(uint32_t)task;
+    return (ready_t)level << 96 | (ready_t)(uint64_t)rank << 32 | ~(uint32_t)task;
 }
 
 static inline int32_t task_of(ready_t ready)
@@ -216,45 +214,44 @@ static void heap_pop(ready_t *heap, int32_t n)
 __attribute__((noinline)) static void list_push_far(list_t *list, ready_t ready)
 {
     heap_push(list->heap, list->n++, ready);
-    list->top = list->heap[0];
+    list->near[0] = list->heap[0];
 }
 
 /* The least urgent of the near ones joins the heap. */
 __attribute__((noinline)) static void list_spill(list_t *list)
 {
-    list_push_far(list, list->near[0]);
-    memmove(list->near, list->near + 1, (size_t)--list->n_near * sizeof *list->near);
+    list_push_far(list, list->near[1]);
+    memmove(list->near + 1, list->near + 2, (size_t)--list->n_near * sizeof *list->near);
 }
 
 static inline void list_push(list_t *list, ready_t ready)
 {
-    ready_t *near = list->near;
     if (list->n_near == NEAR)
         list_spill(list);
-    if (list->top > ready) {
+    if (list->near[0] > ready) {
         list_push_far(list, ready);
         return;
     }
-    int32_t at = list->n_near++;
-    for (; at > 0 && near[at - 1] > ready; at--)
-        near[at] = near[at - 1];
-    near[at] = ready;
+    ready_t *at = list->near + ++list->n_near;
+    for (; at[-1] > ready; at--)
+        *at = at[-1];
+    *at = ready;
 }
 
 __attribute__((noinline)) static int32_t list_pop_far(list_t *list)
 {
     if (list->n == 0)
         return ESP_NONE;
-    int32_t task = task_of(list->top);
+    int32_t task = task_of(list->heap[0]);
     heap_pop(list->heap, --list->n);
-    list->top = list->n ? list->heap[0] : 0;
+    list->near[0] = list->n ? list->heap[0] : 0;
     return task;
 }
 
 /* The most urgent task; ESP_NONE: none is ready. */
 static inline int32_t list_pop(list_t *list)
 {
-    return list->n_near ? task_of(list->near[--list->n_near]) : list_pop_far(list);
+    return list->n_near ? task_of(list->near[list->n_near--]) : list_pop_far(list);
 }
 
 /* ---- the schedule
@@ -268,8 +265,7 @@ static bool order_grow(esp_lowerer_t *lw)
         return true;
     int64_t need = 2 * n;
     if (!esp_i_resize(&lw->alloc, &o->rank, 0, need, sizeof *o->rank) ||
-        !esp_i_resize(&lw->alloc, &o->ready_at_rank, 0, need, sizeof *o->ready_at_rank) ||
-        !esp_i_resize(&lw->alloc, &o->leaf, 0, need, sizeof *o->leaf) ||
+        !esp_i_resize(&lw->alloc, &o->follows, 0, need, sizeof *o->follows) ||
         !esp_i_resize(&lw->alloc, &o->waiting, 0, need, sizeof *o->waiting) ||
         !esp_i_resize(&lw->alloc, &o->moving, 0, need, sizeof *o->moving) ||
         !esp_i_resize(&lw->alloc, &o->ready, 0, need, sizeof *o->ready))
@@ -284,70 +280,33 @@ static bool is_update(const esp_lowerer_t *lw, int32_t task)
     return op != ESP_NONE && lw->graph->op_phase[op] == ESP_PHASE_UPDATE;
 }
 
-/* LEAF: leads to nothing but updates; RISES: so it does, and is none. */
-enum { LEAF = 1, RISES = 2 };
+/*
+ * Longest remaining paths, and leaves: tasks that lead to nothing but updates.
+ *
+ * The weight gradients of a layer are on no long path: by path alone they would wait until the
+ * whole backward chain is through, keep its activations alive and start their reductions too late.
+ * So leaves that are no updates follow the task of the chain that becomes ready with them: just
+ * below the rank that remained after the last of their predecessors, which is known when they are
+ * ready (task_end). Values of `follows` that change no rank there, as ranks are not negative:
+ */
+enum { NO_LEAF = 0, UPDATE = 1 };
+#define LEAF INT64_MAX /* the others; UPDATE & LEAF is not 0 */
 
-/* Longest remaining paths and leaves. */
 static void ranks_find(esp_lowerer_t *lw)
 {
     const int32_t *offset = lw->successor_offset, *successor = lw->successor;
     const int64_t *ns = lw->tasks.ns;
-    int64_t *rank = lw->order->rank;
-    uint8_t *leaf = lw->order->leaf;
+    int64_t *rank = lw->order->rank, *follows = lw->order->follows;
+    int32_t e = offset[lw->tasks.n];
     for (int32_t t = lw->tasks.n - 1; t >= 0; t--) {
-        int64_t longest = 0;
-        unsigned only = LEAF;
-        for (int32_t e = offset[t]; e < offset[t + 1]; e++) {
-            longest = esp_i_max_i64(longest, rank[successor[e]]);
-            only &= leaf[successor[e]];
+        int64_t longest = 0, leaf = LEAF;
+        for (const int32_t first = offset[t]; e > first;) {
+            int32_t next = successor[--e];
+            longest = esp_i_max_i64(longest, rank[next]);
+            leaf &= follows[next];
         }
         rank[t] = longest + ns[t];
-        leaf[t] = is_update(lw, t) ? LEAF : only ? LEAF | RISES : 0;
-    }
-}
-
-/*
- * The weight gradients of a layer are on no long path: by path alone they would wait until the
- * whole backward chain is through, keep its activations alive and start their reductions too late.
- * They follow the task of the chain that becomes ready with them: just below the rank that remained
- * after the last of their predecessors.
- */
-static void leaves_raise(esp_lowerer_t *lw)
-{
-    const int32_t *offset = lw->successor_offset, *successor = lw->successor;
-    const int64_t *ns = lw->tasks.ns;
-    const uint8_t *leaf = lw->order->leaf;
-    int64_t *rank = lw->order->rank, *after = lw->order->ready_at_rank;
-    for (int32_t t = 0; t < lw->tasks.n; t++)
-        after[t] = INT64_MAX;
-    for (int32_t t = 0; t < lw->tasks.n; t++) {
-        if ((leaf[t] & RISES) && after[t] != INT64_MAX)
-            rank[t] = esp_i_max_i64(rank[t], after[t] - 1);
-        int64_t left = rank[t] - ns[t];
-        for (int32_t e = offset[t]; e < offset[t + 1]; e++)
-            after[successor[e]] = esp_i_min_i64(after[successor[e]], left);
-    }
-}
-
-/*
- * The same op of two micro-batches has the same path ahead of it: by path alone they would run in
- * lockstep and a pipeline would not fill. So an earlier micro-batch goes before a later one, what
- * runs once before both, and updates last.
- */
-static void micro_batches_rank(esp_lowerer_t *lw)
-{
-    struct esp_i_order *o = lw->order;
-    int64_t above = 1, n_micro = lw->strategy->micro_batches;
-    if (n_micro == 1)
-        return;
-    for (int32_t t = 0; t < lw->tasks.n; t++)
-        above = esp_i_max_i64(above, o->rank[t] + 1);
-    above = esp_i_min_i64(above, INT64_MAX / (n_micro + 2));
-    for (int32_t t = 0; t < lw->tasks.n; t++) {
-        if (lw->tasks.micro[t] != ESP_NONE)
-            o->rank[t] += above * (n_micro - lw->tasks.micro[t]);
-        else if (!is_update(lw, t))
-            o->rank[t] += above * (n_micro + 1);
+        follows[t] = is_update(lw, t) ? UPDATE : leaf ? LEAF : NO_LEAF;
     }
 }
 
@@ -377,8 +336,6 @@ static void order_reset(esp_lowerer_t *lw)
     memset(o->touched, 0, ((size_t)lw->n_classes + 63) / 64 * sizeof *o->touched);
     lists_reset(lw);
     ranks_find(lw);
-    leaves_raise(lw);
-    micro_batches_rank(lw);
 }
 
 static void position_take(esp_lowerer_t *lw, int32_t task)
@@ -410,6 +367,21 @@ static void touch(struct esp_i_order *o, int32_t class_)
     o->any_touched = true;
 }
 
+/*
+ * The same op of two micro-batches has the same path ahead of it: by path alone they would run in
+ * lockstep and a pipeline would not fill. So an earlier micro-batch goes before a later one, what
+ * runs once before both, and updates last.
+ */
+static int64_t level_of(const esp_lowerer_t *lw, int32_t task)
+{
+    int32_t n_micro = lw->strategy->micro_batches;
+    if (n_micro == 1)
+        return 0;
+    if (lw->tasks.micro[task] != ESP_NONE)
+        return n_micro - lw->tasks.micro[task];
+    return is_update(lw, task) ? 0 : n_micro + 1;
+}
+
 static inline void task_ready(esp_lowerer_t *lw, int32_t task, int64_t now)
 {
     struct esp_i_order *o = lw->order;
@@ -418,7 +390,7 @@ static inline void task_ready(esp_lowerer_t *lw, int32_t task, int64_t now)
         move_start(lw, task, now);
         return;
     }
-    list_push(&o->list[class_], ready_of(o->rank[task], task));
+    list_push(&o->list[class_], ready_of(level_of(lw, task), o->rank[task], task));
     if (o->end[leaf_of(o, class_)] == NEVER)
         touch(o, class_);
 }
@@ -451,11 +423,19 @@ static void streams_start(esp_lowerer_t *lw, int64_t now)
 
 static inline void task_end(esp_lowerer_t *lw, int32_t task, int64_t now)
 {
-    const int32_t *offset = lw->successor_offset + task, *successor = lw->successor;
+    const int32_t *next = lw->successor + lw->successor_offset[task];
+    const int32_t *end = lw->successor + lw->successor_offset[task + 1];
     int32_t *waiting = lw->order->waiting;
-    for (int32_t e = offset[0]; e < offset[1]; e++)
-        if (--waiting[successor[e]] == 0)
-            task_ready(lw, successor[e], now);
+    int64_t *rank = lw->order->rank, *follows = lw->order->follows;
+    int64_t left = rank[task] - lw->tasks.ns[task];
+    for (; next < end; next++) {
+        int64_t least = esp_i_min_i64(follows[*next], left);
+        follows[*next] = least;
+        if (--waiting[*next] > 0)
+            continue;
+        rank[*next] = esp_i_max_i64(rank[*next], least - 1);
+        task_ready(lw, *next, now);
+    }
 }
 
 /* What is due, task by task, and movements of no duration that start meanwhile; then the streams
