@@ -347,8 +347,10 @@ static void freeze_capped(esp_sim_t *sim, esp_i_bundle_t *b, double until)
 static void fill(esp_sim_t *sim)
 {
     int32_t n_meets = open_links(sim);
+    double bound = 0;
     for (int32_t rising = 1; rising > 0;) {
         double until = find_levels(sim, n_meets) * (1 + LEVEL_TOLERANCE);
+        bound = max_of(bound, until);
         rising = 0;
         for (int32_t a = 0; a < sim->n_active; ++a) {
             esp_i_bundle_t *b = &sim->bundle[sim->active[a]];
@@ -364,8 +366,79 @@ static void fill(esp_sim_t *sim)
             }
             rising += b->rising;
             b->cap = max_of(b->cap, until);
+            b->bound = bound;
         }
     }
+}
+
+/* ---- solves of before ------------------------------------------------------------------------ */
+
+/*
+ * Steps repeat, and so do the sets of movements in flight. Where a link slows every movement of a
+ * set, the rates follow from the bundles, their order and how many movements each has: they are bit
+ * for bit the same for any `full` beyond the rates that it was compared with.
+ */
+enum { FEW = 4 }; /* bundles: a solve for fewer is as fast */
+
+/* The entry of the set in flight, or an empty one. */
+static esp_i_set_t *find_set(const esp_sim_t *sim)
+{
+    uint64_t hash = (uint64_t)sim->n_active;
+    for (int32_t a = 0; a < sim->n_active; ++a) {
+        uint64_t bundle = (uint64_t)sim->active[a], n = (uint64_t)sim->bundle[bundle].n;
+        hash = (hash ^ (bundle << 32 | n)) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 29;
+    }
+    for (uint64_t at = hash;; ++at) {
+        esp_i_set_t *set = &sim->set[at % ESP_I_SET_SLOTS];
+        const esp_i_rate_t *rate = &sim->rate[set->first];
+        int32_t a = 0;
+        if (set->n == 0)
+            return set;
+        while (a < set->n && a < sim->n_active && rate[a].bundle == sim->active[a] &&
+               rate[a].n == sim->bundle[sim->active[a]].n)
+            ++a;
+        if (a == set->n && a == sim->n_active)
+            return set;
+    }
+}
+
+/* Whether `full` makes no difference; an infinite bound: the bundle meets no others. */
+static bool is_slowed(const esp_i_bundle_t *b, double bound)
+{
+    return b->least_full > bound || bound == INFINITY;
+}
+
+static bool recall(esp_sim_t *sim, const esp_i_set_t *set)
+{
+    const esp_i_rate_t *rate = &sim->rate[set->first];
+    for (int32_t a = 0; a < set->n; ++a)
+        if (!is_slowed(&sim->bundle[sim->active[a]], rate[a].bound))
+            return false;
+    for (int32_t a = 0; a < set->n; ++a) {
+        esp_i_bundle_t *b = &sim->bundle[sim->active[a]];
+        b->cap = rate[a].cap;
+        b->next_level = rate[a].bound == INFINITY ? b->level : rate[a].level;
+    }
+    return set->n > 0;
+}
+
+static void remember(esp_sim_t *sim, esp_i_set_t *set)
+{
+    if (set->n > 0 || 2 * sim->n_sets == ESP_I_SET_SLOTS ||
+        sim->n_rates + sim->n_active > ESP_I_RATES)
+        return;
+    esp_i_rate_t *rate = &sim->rate[sim->n_rates];
+    for (int32_t a = 0; a < sim->n_active; ++a) {
+        const esp_i_bundle_t *b = &sim->bundle[sim->active[a]];
+        double bound = b->n_uses > 0 ? b->bound : INFINITY;
+        if (!is_slowed(b, bound))
+            return;
+        rate[a] = (esp_i_rate_t){b->cap, b->next_level, bound, sim->active[a], b->n};
+    }
+    *set = (esp_i_set_t){sim->n_rates, sim->n_active};
+    sim->n_rates += sim->n_active;
+    sim->n_sets++;
 }
 
 static void set_rates(esp_sim_t *sim, esp_i_bundle_t *b)
@@ -394,7 +467,12 @@ void esp_i_fair_solve(esp_sim_t *sim)
     if (!sim->flows_changed)
         return;
     sim->flows_changed = false;
-    fill(sim);
+    esp_i_set_t *set = sim->n_active < FEW ? NULL : find_set(sim);
+    if (!set || !recall(sim, set)) {
+        fill(sim);
+        if (set)
+            remember(sim, set);
+    }
     for (int32_t a = 0; a < sim->n_active; ++a)
         set_rates(sim, &sim->bundle[sim->active[a]]);
     find_next(sim);

@@ -56,7 +56,8 @@ static bool reserve_rest(esp_sim_t *sim)
            (!fair ||
             (RESERVE(flow, (int64_t)d->n_comms * sim->steps) && RESERVE(bundle, d->n_comms) &&
              RESERVE(comm_bundle, d->n_comms) && RESERVE(active, d->n_comms) &&
-             RESERVE(link_flows, links) && RESERVE(link_slot, links) && RESERVE(meet, links))) &&
+             RESERVE(link_flows, links) && RESERVE(link_slot, links) && RESERVE(meet, links) &&
+             RESERVE(set, ESP_I_SET_SLOTS) && RESERVE(rate, ESP_I_RATES))) &&
            (!sim->opts.timeline || (RESERVE(live_role, classes * ESP_ROLE_COUNT) &&
                                     RESERVE(peak_role, classes * ESP_ROLE_COUNT)));
 }
@@ -186,6 +187,9 @@ static bool clear_links(esp_sim_t *sim)
         memset(sim->link_free, 0, links * sizeof *sim->link_free);
         return true;
     }
+    if (sim->n_sets > 0)
+        memset(sim->set, 0, ESP_I_SET_SLOTS * sizeof *sim->set);
+    sim->n_sets = sim->n_rates = 0;
     memset(sim->link_flows, 0, links * sizeof *sim->link_flows);
     memset(sim->link_slot, 0xff, links * sizeof *sim->link_slot);
     return fill_bundles(sim);
@@ -244,15 +248,18 @@ void esp_sim_destroy(esp_sim_t *sim)
         return;
     esp_allocator_t alloc = sim->alloc;
     void *const arrays[] = {
-        sim->pending,   sim->edge,         sim->edge_end,    sim->cross_first,   sim->cross_next,
-        sim->ties,      sim->neighbour,    sim->mark,        sim->first,         sim->move,
-        sim->run,       sim->stream,       sim->stream_task, sim->place,         sim->dirty,
-        sim->fifo_next, sim->heap,         sim->ready,       sim->collective_ns, sim->link_busy_ns,
-        sim->owed_ns,   sim->link_free,    sim->flow,        sim->bundle,        sim->comm_bundle,
-        sim->active,    sim->pattern_slot, sim->weight,      sim->link_flows,    sim->link_slot,
-        sim->meet,      sim->use,          sim->last_use,    sim->first_write,   sim->uses,
-        sim->change,    sim->scratch,      sim->mesh_total,  sim->live,          sim->peak,
-        sim->live_role, sim->peak_role,    sim->busy_ns,     sim->start_ns,      sim->end_ns,
+        sim->pending,     sim->edge,      sim->edge_end,      sim->cross_first,
+        sim->cross_next,  sim->ties,      sim->neighbour,     sim->mark,
+        sim->first,       sim->move,      sim->run,           sim->stream,
+        sim->stream_task, sim->place,     sim->dirty,         sim->fifo_next,
+        sim->heap,        sim->ready,     sim->collective_ns, sim->link_busy_ns,
+        sim->owed_ns,     sim->link_free, sim->flow,          sim->bundle,
+        sim->comm_bundle, sim->active,    sim->pattern_slot,  sim->weight,
+        sim->link_flows,  sim->link_slot, sim->meet,          sim->use,
+        sim->set,         sim->rate,      sim->last_use,      sim->first_write,
+        sim->uses,        sim->change,    sim->scratch,       sim->mesh_total,
+        sim->live,        sim->peak,      sim->live_role,     sim->peak_role,
+        sim->busy_ns,     sim->start_ns,  sim->end_ns,
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i)
         esp_i_free(&alloc, arrays[i]);

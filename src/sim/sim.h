@@ -95,7 +95,19 @@ typedef struct esp_i_bundle {
     double cap;        /* those with `full` up to here are at full speed */
     double next_cap;   /* least `full` beyond it */
     double next_level; /* of the others */
+    double bound;      /* `full` was compared with rates up to here */
 } esp_i_bundle_t;
+
+/* A bundle of a set of movements that was in flight before, and its part of the solve (fair.c). */
+typedef struct esp_i_rate {
+    double cap, level, bound;
+    int32_t bundle, n;
+} esp_i_rate_t;
+
+typedef struct esp_i_set {
+    int32_t first, n; /* into `rate`, in the order of `active`; n 0: none */
+} esp_i_set_t;
+enum { ESP_I_SET_SLOTS = 4096, ESP_I_RATES = 16384 };
 
 struct esp_sim {
     esp_allocator_t alloc;
@@ -148,6 +160,9 @@ struct esp_sim {
     int32_t *link_flows, *link_slot; /* per link: flows in flight; place in `meet` */
     esp_i_meet_t *meet;
     esp_i_use_t *use;
+    esp_i_set_t *set; /* open addressing */
+    esp_i_rate_t *rate;
+    int32_t n_sets, n_rates;
 
     /* memory, in the last step */
     /* per buffer, of its compute stream: indices into stream_task (memory.c) */
@@ -172,8 +187,9 @@ struct esp_sim {
         int32_t pending, edge, edge_end, cross_first, cross_next, ties, neighbour, mark, first,
             move, run, stream, stream_task, place, dirty, fifo_next, heap, ready, owed_ns,
             link_free, flow, bundle, comm_bundle, active, pattern_slot, weight, link_flows,
-            link_slot, meet, use, last_use, first_write, uses, change, scratch, mesh_total, live,
-            peak, live_role, peak_role, busy_ns, collective_ns, link_busy_ns, start_ns, end_ns;
+            link_slot, meet, use, set, rate, last_use, first_write, uses, change, scratch,
+            mesh_total, live, peak, live_role, peak_role, busy_ns, collective_ns, link_busy_ns,
+            start_ns, end_ns;
     } capacity;
 };
 
