@@ -32,9 +32,8 @@ static void durations_emit(esp_lowerer_t *lw, const esp_i_compute_t *low, int64_
 {
     const esp_i_local_mesh_t *local = &lw->local.data[low->mesh];
     size_t bytes = (size_t)local->n_classes * sizeof *ns;
-    esp_i_duration_key_t key = {(uint64_t)(uint32_t)local->mesh << 32 | (uint32_t)local->members,
-                                (uint64_t)lw->strategy->micro_batches << 32 |
-                                    (uint64_t)low->mode << 1 | (lw->micro != ESP_NONE)};
+    uint64_t way = (uint64_t)lw->strategy->micro_batches << 32 | (uint64_t)low->mode << 1;
+    esp_i_duration_key_t key = {local->places, way | (lw->micro != ESP_NONE)};
     esp_i_duration_key_t *known = &lw->duration_key[low->op];
     int64_t *known_ns = lw->duration_ns + (int64_t)low->op * ESP_I_KNOWN_CLASSES;
     if (known->places == key.places && known->way == key.way) {
@@ -51,47 +50,62 @@ static void durations_emit(esp_lowerer_t *lw, const esp_i_compute_t *low, int64_
 /* ---- tasks -----------------------------------------------------------------------------------
  */
 
+/* The buffer of each class of the op's mesh in one input, every `stride` elements. */
+static void input_emit(const esp_lowerer_t *lw, const esp_i_local_mesh_t *local, int32_t value,
+                       int32_t *read, int32_t stride)
+{
+    const int32_t *classes = lw->mesh_class.data + local->class_first;
+    int32_t first = lw->values.buffer[value], mesh = lw->values.mesh[value], n = local->n_classes;
+    if (&lw->local.data[mesh] == local)
+        for (int32_t slot = 0; slot < n; slot++)
+            read[slot * stride] = first + slot;
+    else
+        for (int32_t slot = 0; slot < n; slot++)
+            read[slot * stride] = first + esp_i_mesh_slot(lw, mesh, classes[slot]);
+}
+
 /* Each task of the op reads the buffer of its class of each input; reads are by task, then input.
  */
 static void reads_emit(esp_lowerer_t *lw, const esp_i_compute_t *low, int32_t n_in)
 {
-    const esp_i_local_mesh_t local = lw->local.data[low->mesh];
-    const int32_t *classes = lw->mesh_class.data + local.class_first;
+    const esp_i_local_mesh_t *local = &lw->local.data[low->mesh];
     int32_t *read = lw->reads.data + lw->reads.count;
-    lw->reads.count += local.n_classes * n_in;
+    lw->reads.count += local->n_classes * n_in;
     esp_dcheck(lw->reads.count <= lw->reads.capacity);
-    for (int32_t i = 0; i < n_in; i++) {
-        int32_t value = low->in[i], absent = value == ESP_NONE;
-        int32_t first = absent ? ESP_NONE : lw->values.buffer[value];
-        int32_t mesh = absent ? low->mesh : lw->values.mesh[value];
-        for (int32_t slot = 0; slot < local.n_classes; slot++) {
-            int32_t its = mesh == low->mesh ? slot : esp_i_mesh_slot(lw, mesh, classes[slot]);
-            read[slot * n_in + i] = absent ? ESP_NONE : first + its;
-        }
-    }
+    for (int32_t i = 0; i < n_in; i++)
+        if (low->in[i] != ESP_NONE)
+            input_emit(lw, local, low->in[i], read + i, n_in);
+        else
+            for (int32_t slot = 0; slot < local->n_classes; slot++)
+                read[slot * n_in + i] = ESP_NONE;
 }
 
 /* Outputs lie on the mesh of the op; writes are by task, then output. */
 static void writes_emit(esp_lowerer_t *lw, const esp_i_compute_t *low, int32_t n_out, int32_t task)
 {
-    int32_t n_classes = lw->local.data[low->mesh].n_classes;
-    if (n_out == 1 && lw->facts.previous[lw->values.tensor[low->out[0]]] == ESP_NONE) {
-        int32_t buffer = lw->values.buffer[low->out[0]];
-        esp_i_row_count(lw->writes.data + lw->writes.count, n_classes, buffer, 1);
-        esp_i_row_count(lw->buffers.producer + buffer, n_classes, task, 1);
-        lw->writes.count += n_classes;
+    int32_t n = lw->local.data[low->mesh].n_classes, first = lw->values.buffer[low->out[0]];
+    for (int32_t i = 0; i < n_out; i++)
+        if (lw->facts.previous[lw->values.tensor[low->out[i]]] == ESP_NONE)
+            lw->values.maker[low->out[i]] = task;
+    if (n_out == 1 && lw->values.maker[low->out[0]] == task) { /* the last value there is */
+        esp_i_row_count(lw->writes.data + lw->writes.count, n, first, 1);
+        esp_i_row_count(lw->buffers.producer + first, n, task, 1);
+        lw->writes.count += n;
         return;
     }
-    for (int32_t slot = 0; slot < n_classes; slot++)
+    if (n_out == 1) {
+        esp_i_row_write(lw, n, first, task, 1);
+        return;
+    }
+    for (int32_t slot = 0; slot < n; slot++)
         for (int32_t i = 0; i < n_out; i++)
             esp_i_task_write(lw, task + slot, lw->values.buffer[low->out[i]] + slot);
 }
 
 static void micro_emit(const esp_lowerer_t *lw, int16_t *row, int32_t n)
 {
-    for (int32_t i = 0; i < n; i += ESP_I_BLOCK)
-        for (int32_t k = i; k < i + ESP_I_BLOCK; k++)
-            row[k] = (int16_t)lw->micro;
+    for (uint32_t k = 0, end = esp_i_blocks(n); k != end; k++)
+        row[k] = (int16_t)lw->micro;
 }
 
 void esp_i_compute(esp_lowerer_t *lw, const esp_i_compute_t *low)

@@ -140,6 +140,7 @@ int32_t esp_i_value_new(esp_lowerer_t *lw, const esp_i_want_t *want)
     values->view[value] = want->view;
     values->micro[value] = (int16_t)(lw->facts.tensor_body[want->root] ? lw->micro : ESP_NONE);
     values->buffer[value] = lw->buffers.n;
+    values->maker[value] = ESP_NONE;
     values->next[value] = lw->tensor_value[want->root];
     lw->tensor_value[want->root] = value;
     buffers_new(lw, value);
@@ -154,7 +155,8 @@ void esp_i_value_settle(esp_lowerer_t *lw, int32_t value)
     int32_t end = lw->values.buffer[value] + lw->local.data[lw->values.mesh[value]].n_classes;
     for (int32_t b = lw->values.buffer[value]; b < end; b++) {
         lw->buffers.resident[b] = 1;
-        lw->buffers.bytes[b] += (int64_t)ceil(more * (double)lw->buffers.bytes[b]);
+        if (more > 0)
+            lw->buffers.bytes[b] += (int64_t)ceil(more * (double)lw->buffers.bytes[b]);
         if (lw->buffers.root[b] == b)
             lw->class_resident[lw->buffers.class_[b]] += lw->buffers.bytes[b];
     }
@@ -163,4 +165,20 @@ void esp_i_value_settle(esp_lowerer_t *lw, int32_t value)
 int64_t esp_i_value_total_bytes(const esp_lowerer_t *lw, int32_t value)
 {
     return esp_i_tensor_bytes(lw, lw->values.tensor[value]);
+}
+
+void esp_i_row_write(esp_lowerer_t *lw, int32_t n, int32_t buffer, int32_t task, int32_t step)
+{
+    const int32_t *root = lw->buffers.root + buffer;
+    int32_t *producer = lw->buffers.producer + buffer;
+    int32_t *overwriter = lw->overwriters.data + lw->overwriters.count;
+    esp_i_row_count(lw->writes.data + lw->writes.count, n, buffer, 1);
+    lw->writes.count += n;
+    for (int32_t slot = 0; slot < n; slot++, task += step) {
+        producer[slot] = task;
+        overwriter[0] = root[slot];
+        overwriter[1] = task;
+        overwriter += overwriter[0] != buffer + slot ? 2 : 0;
+    }
+    lw->overwriters.count = (int32_t)(overwriter - lw->overwriters.data);
 }

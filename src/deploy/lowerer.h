@@ -82,11 +82,15 @@ typedef struct esp_i_facts {
     X(int32_t, op)                                                                                 \
     X(int16_t, micro)                                                                              \
     X(int64_t, ns) X(int32_t, comm) X(int32_t, read_offset) X(int32_t, write_offset)
+/* maker: the first of the tasks of an op that make the buffers, one each, in memory of their own;
+ * else ESP_NONE. */
 #define ESP_I_VALUE_ARRAYS(X)                                                                      \
     X(esp_tensor_id_t, tensor)                                                                     \
     X(int32_t, mesh)                                                                               \
     X(uint8_t, form)                                                                               \
-    X(uint8_t, share) X(esp_view_t, view) X(int16_t, micro) X(int32_t, buffer) X(int32_t, next)
+    X(uint8_t, share)                                                                              \
+    X(esp_view_t, view)                                                                            \
+    X(int16_t, micro) X(int32_t, buffer) X(int32_t, next) X(int32_t, maker)
 #define ESP_I_BUFFER_ARRAYS(X)                                                                     \
     X(int32_t, value)                                                                              \
     X(int32_t, class_)                                                                             \
@@ -119,48 +123,53 @@ typedef struct esp_i_comms {
 typedef ESP_VEC(int32_t) esp_i_ids_t;
 
 /*
- * A row: one element per class of a mesh, at the end of an array. Rows are written in blocks; what
- * a block writes beyond the row is not in use yet, and there is always room for one block more.
+ * A row: one element per class of a mesh, at the end of an array. Rows are written in whole blocks,
+ * which leaves no rest to the compiler's vectors; what is written beyond a row is not in use yet,
+ * and there is always room for one block more.
  */
 enum { ESP_I_BLOCK = 8 };
 
+/* n, rounded up. */
+static inline uint32_t esp_i_blocks(int32_t n)
+{
+    return ((uint32_t)n + ESP_I_BLOCK - 1) & ~(uint32_t)(ESP_I_BLOCK - 1);
+}
+
 static inline void esp_i_row_fill(int32_t *row, int32_t n, int32_t value)
 {
-    for (int32_t i = 0; i < n; i += ESP_I_BLOCK)
-        for (int32_t k = i; k < i + ESP_I_BLOCK; k++)
-            row[k] = value;
+    for (uint32_t k = 0, end = esp_i_blocks(n); k != end; k++)
+        row[k] = value;
 }
 
 static inline void esp_i_row_count(int32_t *row, int32_t n, int32_t first, int32_t step)
 {
-    for (int32_t i = 0; i < n; i += ESP_I_BLOCK)
-        for (int32_t k = i; k < i + ESP_I_BLOCK; k++)
-            row[k] = first + k * step;
+    for (uint32_t k = 0, end = esp_i_blocks(n); k != end; k++, first += step)
+        row[k] = first;
 }
 
-static inline void esp_i_row_copy(int32_t *row, int32_t n, const int32_t *from)
+static inline void esp_i_row_copy(int32_t *restrict row, int32_t n, const int32_t *restrict from)
 {
-    for (int32_t i = 0; i < n; i += ESP_I_BLOCK)
-        memcpy(row + i, from + i, ESP_I_BLOCK * sizeof *row);
+    for (uint32_t k = 0, end = esp_i_blocks(n); k != end; k++)
+        row[k] = from[k];
 }
 
 static inline void esp_i_row_mark(uint8_t *row, int32_t n, uint8_t value)
 {
-    for (int32_t i = 0; i < n; i += ESP_I_BLOCK)
-        memset(row + i, value, ESP_I_BLOCK);
+    for (uint32_t k = 0, end = esp_i_blocks(n); k != end; k += ESP_I_BLOCK)
+        memset(row + k, value, ESP_I_BLOCK);
 }
 
 /* Mesh as the current call uses it. */
 typedef struct esp_i_local_mesh {
     int32_t mesh;                   /* interned id */
-    int32_t members;                /* interned: the first device of each class of it */
     int32_t n;                      /* devices */
     int32_t class_first, n_classes; /* in mesh_class */
+    uint64_t places; /* mesh, and the interned mesh of the first device of each of its classes */
 } esp_i_local_mesh_t;
 
 /* What the durations of the tasks of an op depend on. */
 typedef struct esp_i_duration_key {
-    uint64_t places; /* mesh and members of a local mesh */
+    uint64_t places; /* of the local mesh */
     uint64_t way;    /* micro-batches, mode, in the body or not; never 0 */
 } esp_i_duration_key_t;
 enum { ESP_I_KNOWN_CLASSES = 16 };
@@ -279,6 +288,8 @@ int64_t esp_i_tensor_bytes(const esp_lowerer_t *lw,
                            esp_tensor_id_t root); /* of one micro-batch in the body */
 void esp_i_value_settle(esp_lowerer_t *lw, int32_t value);
 int64_t esp_i_value_total_bytes(const esp_lowerer_t *lw, int32_t value);
+/* The buffers [buffer, buffer + n) are written, one after the other, by tasks `step` apart. */
+void esp_i_row_write(esp_lowerer_t *lw, int32_t n, int32_t buffer, int32_t task, int32_t step);
 static inline int32_t esp_i_task_new(esp_lowerer_t *lw, esp_task_kind_t kind, esp_mode_t mode,
                                      int32_t class_, int32_t op, int64_t ns)
 {
@@ -341,6 +352,9 @@ esp_status_t esp_i_reduce_gradients(esp_lowerer_t *lw, esp_diag_t *diag);
 
 /* micro.c: false: no memory */
 bool esp_i_micro_limit(esp_lowerer_t *lw);
+
+/* depend.c: false: no memory */
+bool esp_i_depend(esp_lowerer_t *lw);
 
 /* finish.c, order.c */
 esp_status_t esp_i_finish(esp_lowerer_t *lw, esp_diag_t *diag);

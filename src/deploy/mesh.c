@@ -244,7 +244,10 @@ static esp_status_t local_index(esp_lowerer_t *lw, int32_t local)
     entry->class_first = lw->mesh_class.count;
     entry->n_classes = n;
     lw->mesh_class.count = lw->mesh_class_units.count = lw->mesh_class_part.count += n;
-    return mesh_intern(lw, n, member, units, &entry->members);
+    int32_t members;
+    ESP_TRY(mesh_intern(lw, n, member, units, &members));
+    entry->places = (uint64_t)(uint32_t)entry->mesh << 32 | (uint32_t)members;
+    return ESP_OK;
 }
 
 /* Marks the meshes that ops use; the others neither split classes nor count. */

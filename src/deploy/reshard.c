@@ -59,13 +59,14 @@ void esp_i_comm_pair(esp_lowerer_t *lw, int32_t comm, int32_t src, int32_t dst)
     esp_i_row_count(lw->reads.data + lw->reads.count, n_src, values->buffer[src], 1);
     lw->reads.count += n_src;
     int32_t n_dst = lw->local.data[values->mesh[dst]].n_classes;
-    for (int32_t slot = 0; slot < n_dst; slot++) {
-        int32_t buffer = values->buffer[dst] + slot;
-        bool kept =
-            lw->comms.kind[comm] == ESP_COMM_BROADCAST && lw->buffers.root[buffer] != buffer;
-        if (!kept)
-            esp_i_task_write(lw, lw->comms.task[comm], buffer);
+    int32_t task = lw->comms.task[comm], first = values->buffer[dst];
+    if (lw->comms.kind[comm] != ESP_COMM_BROADCAST) {
+        esp_i_row_write(lw, n_dst, first, task, 0);
+        return;
     }
+    for (int32_t b = first; b < first + n_dst; b++)
+        if (lw->buffers.root[b] == b) /* else it is there already */
+            esp_i_task_write(lw, task, b);
 }
 
 /*
