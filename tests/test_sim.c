@@ -273,6 +273,34 @@ static void sharing_is_max_min_by_definition(void **state)
 /* ---- memory
  * --------------------------------------------------------------------------------------- */
 
+/* A movement of no duration that waits for a link takes its memory, and gives it back. */
+static void instant_movement_frees_its_memory(void **state)
+{
+    (void)state;
+    bed_t bed = bed_make(1, 2, 2);
+    int32_t kept = deploy_buffer(bed.deploy, 1, 50, false, ESP_ROLE_ACTIVATION);
+    int32_t dropped = deploy_buffer(bed.deploy, 1, 100, false, ESP_ROLE_ACTIVATION);
+    int32_t late = deploy_buffer(bed.deploy, 1, 1000, false, ESP_ROLE_ACTIVATION);
+    int32_t a = deploy_transfer(bed.deploy, 0, 1, 1000);
+    int32_t b = deploy_transfer(bed.deploy, 0, 1, 10);
+    int32_t c = deploy_compute(bed.deploy, 1, 10), d = deploy_compute(bed.deploy, 1, 10);
+    deploy_set_ns(bed.deploy, b, 0);
+    deploy_write(bed.deploy, b, kept);
+    deploy_write(bed.deploy, b, dropped);
+    deploy_edge(bed.deploy, a, c);
+    deploy_read(bed.deploy, c, kept);
+    deploy_write(bed.deploy, d, late);
+    deploy_read(bed.deploy, d, kept);
+    bed.opts.links = ESP_LINK_EXCLUSIVE;
+    for (int32_t k = 0; k < 4; ++k) {
+        bed.opts.timeline = k % 2;
+        bed_run(&bed, NULL);
+        assert_int_equal(bed.r.class_peak_bytes[1], 1050);
+    }
+    assert_span(bed, b, bed.r.end_ns[a], bed.r.end_ns[a]);
+    bed_free(&bed);
+}
+
 static void memory_by_hand(void **state)
 {
     (void)state;
@@ -520,6 +548,7 @@ int main(void)
         cmocka_unit_test(a_collective_is_one_among_equals),
         cmocka_unit_test(sharing_is_max_min_by_definition),
         cmocka_unit_test(memory_by_hand),
+        cmocka_unit_test(instant_movement_frees_its_memory),
         cmocka_unit_test(replays_measured_durations),
         cmocka_unit_test(deadlock_is_reported),
         cmocka_unit_test(options_are_checked),

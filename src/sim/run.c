@@ -204,13 +204,12 @@ static void commit(esp_sim_t *sim, int32_t task, int32_t step)
     int64_t end = start + sim->ns[task];
     for (int32_t i = 0; i < n; ++i)
         sim->link_free[pattern->link[i]] = end;
-    if (step == sim->last) {
-        if (start > sim->now)
-            esp_i_sim_push(sim, start, ESP_I_EVENT_MEMORY, task, step);
-        else
-            esp_i_record_start(sim, task);
-    }
-    esp_i_sim_push(sim, end, ESP_I_EVENT_END, task, step);
+    bool later = step == sim->last && start > sim->now, whole = later && end == start;
+    if (step == sim->last && !later)
+        esp_i_record_start(sim, task);
+    else if (later && !whole)
+        esp_i_sim_push(sim, start, ESP_I_EVENT_MEMORY, task, step);
+    esp_i_sim_push(sim, end, whole ? ESP_I_EVENT_WHOLE : ESP_I_EVENT_END, task, step);
 }
 
 /*
@@ -332,6 +331,10 @@ static void handle(esp_sim_t *sim, esp_i_event_t event)
         break;
     case ESP_I_EVENT_MEMORY:
         esp_i_record_start(sim, event.task);
+        break;
+    case ESP_I_EVENT_WHOLE:
+        esp_i_record_start(sim, event.task);
+        complete(sim, event.task, event.step);
         break;
     }
 }

@@ -15,7 +15,8 @@
 typedef enum esp_i_event_kind {
     ESP_I_EVENT_END,     /* a task completes */
     ESP_I_EVENT_LATENCY, /* fair links: the latency of a movement is over */
-    ESP_I_EVENT_MEMORY /* a committed movement starts: its buffers are allocated; after all ends */
+    ESP_I_EVENT_MEMORY, /* a committed movement starts: its buffers are allocated; after all ends */
+    ESP_I_EVENT_WHOLE   /* the same, and it completes: it takes no time */
 } esp_i_event_kind_t;
 
 typedef struct esp_i_event {
