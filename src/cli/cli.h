@@ -148,7 +148,7 @@ void cli_model_fini(cli_model_t *model);
  * is NULL: no measured costs. *costs_out (may be NULL): the table, or NULL. An exit status, after
  * having said what is wrong.
  */
-int cli_cost_create(cli_file_t costs, const esp_graph_t *step, esp_precision_t precision,
+int cli_cost_create(cli_file_t file, const esp_graph_t *step, esp_precision_t precision,
                     esp_cluster_t **cluster, esp_cost_t **cost_out, esp_costs_t **costs_out);
 
 /* ---- plans ---------------------------------------------------------------------------------- */

@@ -77,6 +77,7 @@ static esp_status_t write_all(const esp_train_job_t *job, int32_t n, const esp_t
 {
     esp_status_t written = ESP_OK;
     bool writes = esp_launch_rank(job->launch) == 0;
+    esp_dcheck(kept != NULL);
     for (int32_t i = 0; i < n; i++) {
         ESP_TRY(esp_exec_get(job->exec, kept[i], values, diag));
         if (writes && written == ESP_OK)

@@ -142,11 +142,12 @@ static esp_status_t read_dictionary(scan_t *scan, esp_i_npy_t *npy)
 
 /* ---- reading ------------------------------------------------------------------------------ */
 
+static const uint8_t magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
+
 /* The extent of the header's text. */
 static esp_status_t find_header(const uint8_t *bytes, int64_t length, int64_t *first_out,
                                 int64_t *end_out, esp_diag_t *diag)
 {
-    static const uint8_t magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
     if (length < 10 || memcmp(bytes, magic, sizeof magic) != 0)
         return esp_i_fail(diag, ESP_ERR_SYNTAX, "not a .npy file");
     if (bytes[6] < 1 || bytes[6] > 3)
@@ -231,7 +232,9 @@ esp_status_t esp_i_npy_write(const char *path, esp_dtype_t dtype, int32_t rank, 
     int n = snprintf(header + 10, sizeof header - 10,
                      "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape);
     int total = (10 + n + 1 + 63) / 64 * 64;
-    memcpy(header, "\x93NUMPY\x01\x00", 8);
+    memcpy(header, magic, sizeof magic);
+    header[6] = 1; /* version 1.0 */
+    header[7] = 0;
     header[8] = (char)((total - 10) & 255);
     header[9] = (char)((total - 10) >> 8);
     memset(header + 10 + n, ' ', (size_t)(total - 11 - n));

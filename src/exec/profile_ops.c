@@ -131,8 +131,10 @@ static double units_of(const esp_deployment_t *d, int32_t task, int64_t share, i
     const esp_factor_t factor = esp_op_unit_factor(g, op);
     if (factor.dim == ESP_NONE)
         return 1;
-    if (d->task_mode[task] == ESP_MODE_SHARD)
-        return (double)(factor.b / shards);
+    if (d->task_mode[task] == ESP_MODE_SHARD) {
+        const int64_t whole = factor.b / shards;
+        return (double)whole;
+    }
     if (d->task_mode[task] == ESP_MODE_BATCH && g->op_batch[op].dim != ESP_NONE)
         return (double)factor.b * (double)share / (double)g->batch;
     return (double)factor.b;

@@ -167,6 +167,7 @@ static void extent_push(esp_i_move_t *m, int64_t place, int64_t bytes)
 {
     esp_i_lists_t *lists = m->lists;
     const int32_t n = lists->extent.count;
+    esp_dcheck(n <= m->first_extent || lists->extent.data != NULL);
     esp_i_extent_t *last = n > m->first_extent ? &lists->extent.data[n - 1] : NULL;
     if (last && last->place + last->bytes == place)
         last->bytes += bytes;

@@ -79,6 +79,7 @@ static int32_t find(source_t *source, const char *name)
     int32_t id = esp_i_names_find(&source->names, name, strlen(name));
     if (id < 0)
         return ESP_NONE;
+    esp_dcheck(source->index.data != NULL && source->used != NULL);
     source->used[source->index.data[id]] = true;
     return source->index.data[id];
 }

@@ -125,9 +125,8 @@ static void sorted_add(esp_i_measured_t *m, int64_t ns)
     for (; at > 0 && m->sorted.data[at - 1] > ns; at--)
         m->sorted.data[at] = m->sorted.data[at - 1];
     m->sorted.data[at] = ns;
-    int32_t n = ++m->sorted.count;
-    m->pub.median_step_ns =
-        ((double)m->sorted.data[(n - 1) / 2] + (double)m->sorted.data[n / 2]) / 2;
+    int32_t low = m->sorted.count++ / 2, high = m->sorted.count / 2;
+    m->pub.median_step_ns = ((double)m->sorted.data[low] + (double)m->sorted.data[high]) / 2;
 }
 
 static void add_period(esp_i_measured_t *m, int64_t ns)

@@ -56,6 +56,7 @@ static void loop_any(int64_t n, const esp_i_cpu_elt_tile_t *tile)
 /* `m` elements that are `step` (0 or 1) apart become dense. */
 static void repeat(char *to, const char *from, int64_t m, int64_t step, int64_t size)
 {
+    esp_dcheck(to && from);
     if (step == 1) {
         memcpy(to, from, (size_t)(m * size));
     } else if (size == 4) {
@@ -137,7 +138,7 @@ static void eltwise_run(const esp_i_cpu_kernel_t *kernel, const esp_i_moment_t *
     (void)moment;
     for (int32_t i = 0; i < plan->n_passes; i++) {
         const pass_t *pass = &plan->pass[i];
-        char *data[4];
+        char *data[4] = {NULL};
         for (int32_t k = 0; k < pass->n; k++)
             data[k] = esp_i_cpu_data(kernel, pass->operand[k]);
         if (pass->m == 0)

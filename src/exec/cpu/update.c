@@ -41,6 +41,7 @@ ESP_I_VECTOR static void adam(int64_t n, const rule_t *rule, const float *const 
     const float *w = in[W], *g = in[G], *m = in[M], *v = in[V];
     float *w_out = out[0], *m_out = out[1], *v_out = out[2];
     const rule_t p = *rule;
+    esp_dcheck(m && v && m_out && v_out);
     ESP_I_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
         const float h = g[i] * p.scale + p.decay * w[i];
@@ -103,11 +104,13 @@ static void update_run(const esp_i_cpu_kernel_t *kernel, const esp_i_moment_t *m
     for (int32_t i = 0; i < n_out; i++)
         out[i] = esp_i_cpu_data(kernel, n_in + i);
     const rule_t rule = rule_of(kernel, moment);
+    esp_dcheck(in[W] && in[G] && out[0]);
     switch (kernel->call->attr->update.optimizer) {
     case ESP_OPTIMIZER_SGD:
         sgd(n, &rule, in[W], in[G], out[0]);
         return;
     case ESP_OPTIMIZER_MOMENTUM:
+        esp_dcheck(in[M] && out[1]);
         momentum(n, &rule, in[W], in[G], in[M], out[0], out[1]);
         return;
     case ESP_OPTIMIZER_ADAM:
