@@ -333,6 +333,7 @@ static void finish_tasks(deploy_t *deploy)
         mode[t] = ESP_MODE_WHOLE;
         op[t] = t; /* op t of the graph is task t */
     }
+    deploy->graph.n_ops = n;
     d->n_tasks = n;
     d->task_kind = kind;
     d->task_mode = mode;

@@ -94,6 +94,15 @@ static inline int64_t find_workspace(esp_sim_t *sim, int32_t task)
     return scale_workspace(sim, task);
 }
 
+static bool has_workspaces(const esp_deployment_t *d)
+{
+    const double *split = d->cost->op_workspace_bytes, *whole = d->cost->op_workspace_whole_bytes;
+    for (esp_op_id_t op = 0; op < d->graph->n_ops; ++op)
+        if (split[op] + whole[op] > 0)
+            return true;
+    return false;
+}
+
 static int64_t find_scratch(esp_sim_t *sim, int32_t task)
 {
     const esp_deployment_t *d = sim->d;
@@ -248,6 +257,7 @@ static void find_uses(esp_sim_t *sim)
 {
     const esp_deployment_t *d = sim->d;
     const int32_t *read = d->read_buffer, *write = d->write_buffer;
+    bool workspaces = has_workspaces(d);
     for (int32_t t = 0, n = d->n_tasks; t < n; ++t) {
         const int32_t *end_read = d->read_buffer + d->read_offset[t + 1];
         const int32_t *end_write = d->write_buffer + d->write_offset[t + 1];
@@ -256,7 +266,7 @@ static void find_uses(esp_sim_t *sim)
             count_uses(sim, read, (int32_t)(end_read - read));
             count_uses(sim, write, (int32_t)(end_write - write));
         } else {
-            int64_t workspace = find_workspace(sim, t);
+            int64_t workspace = workspaces ? find_workspace(sim, t) : 0;
             sim->change[at] = (esp_i_change_t){workspace, workspace};
             see_uses(sim, read, end_read, at);
             see_writes(sim, write, end_write, at);
