@@ -69,14 +69,14 @@ static void input_emit(const esp_lowerer_t *lw, const esp_i_local_mesh_t *local,
 static void reads_emit(esp_lowerer_t *lw, const esp_i_compute_t *low, int32_t n_in)
 {
     const esp_i_local_mesh_t *local = &lw->local.data[low->mesh];
-    int32_t *read = lw->reads.data + lw->reads.count;
-    lw->reads.count += local->n_classes * n_in;
+    int32_t *read = lw->reads.data + lw->reads.count, n = local->n_classes;
+    lw->reads.count += n * n_in;
     esp_dcheck(lw->reads.count <= lw->reads.capacity);
     for (int32_t i = 0; i < n_in; i++)
         if (low->in[i] != ESP_NONE)
             input_emit(lw, local, low->in[i], read + i, n_in);
         else
-            for (int32_t slot = 0; slot < local->n_classes; slot++)
+            for (int32_t slot = 0; slot < n; slot++)
                 read[slot * n_in + i] = ESP_NONE;
 }
 

@@ -123,8 +123,6 @@ static void buffers_new(esp_lowerer_t *lw, int32_t value)
     esp_i_row_copy(buffers->class_ + first, n, lw->mesh_class.data + local->class_first);
     esp_i_row_count(buffers->root + first, n, first, 1);
     esp_i_row_fill(buffers->producer + first, n, ESP_NONE);
-    esp_i_row_mark(buffers->resident + first, n, 0);
-    esp_i_row_mark(buffers->shared + first, n, 0);
     buffers_size(lw, value, buffers->bytes + first);
     lw->buffers.n += n;
 }

@@ -535,6 +535,10 @@ static void call_reset(esp_lowerer_t *lw, const esp_strategy_t *strategy)
 {
     lw->strategy = strategy;
     lw->micro = ESP_NONE;
+    if (lw->buffers.n > 0) {
+        memset(lw->buffers.resident, 0, (size_t)lw->buffers.n);
+        memset(lw->buffers.shared, 0, (size_t)lw->buffers.n);
+    }
     lw->tasks.n = lw->values.n = lw->buffers.n = lw->comms.n = 0;
     lw->reads.count = lw->writes.count = lw->pair_src.count = lw->pair_dst.count = 0;
     lw->comm_classes.count = lw->comm_class_ns.count = lw->overwriters.count = 0;

@@ -91,6 +91,7 @@ typedef struct esp_i_facts {
     X(uint8_t, share)                                                                              \
     X(esp_view_t, view)                                                                            \
     X(int16_t, micro) X(int32_t, buffer) X(int32_t, next) X(int32_t, maker)
+/* resident, shared: 0 from n on. */
 #define ESP_I_BUFFER_ARRAYS(X)                                                                     \
     X(int32_t, value)                                                                              \
     X(int32_t, class_)                                                                             \
@@ -336,11 +337,18 @@ typedef struct esp_i_compute {
 } esp_i_compute_t;
 void esp_i_compute(esp_lowerer_t *lw, const esp_i_compute_t *low);
 
-/* reshard.c: both bring *want to its normal form first.
- * The value of that form on that mesh: an existing one, or made from the cheapest existing one. */
-esp_status_t esp_i_need(esp_lowerer_t *lw, esp_i_want_t *want, int32_t op, int32_t *value_out,
-                        esp_diag_t *diag);
+/* reshard.c: all bring *want to its normal form. */
 int32_t esp_i_find(const esp_lowerer_t *lw, esp_i_want_t *want); /* ESP_NONE: there is none */
+/* Makes one from the cheapest that exists. */
+esp_status_t esp_i_value_make(esp_lowerer_t *lw, const esp_i_want_t *want, int32_t op,
+                              int32_t *value_out, esp_diag_t *diag);
+/* The value of that form on that mesh: an existing one, or made. */
+static inline esp_status_t esp_i_need(esp_lowerer_t *lw, esp_i_want_t *want, int32_t op,
+                                      int32_t *value_out, esp_diag_t *diag)
+{
+    *value_out = esp_i_find(lw, want);
+    return *value_out != ESP_NONE ? ESP_OK : esp_i_value_make(lw, want, op, value_out, diag);
+}
 /* Opens a movement of one pair; more pairs may follow by esp_i_comm_pair before esp_i_comm_close.
  */
 int32_t esp_i_comm_open(esp_lowerer_t *lw, esp_comm_t kind, int32_t op);

@@ -366,9 +366,8 @@ static int32_t value_appear(esp_lowerer_t *lw, const esp_i_want_t *want)
     return value;
 }
 
-/* The cheapest way from what exists. */
-static esp_status_t value_make(esp_lowerer_t *lw, const esp_i_want_t *want, int32_t op,
-                               int32_t *value_out, esp_diag_t *diag)
+esp_status_t esp_i_value_make(esp_lowerer_t *lw, const esp_i_want_t *want, int32_t op,
+                              int32_t *value_out, esp_diag_t *diag)
 {
     const char *name = lw->graph->tensor_name[want->root];
     if (want->form == ESP_FORM_PARTIAL)
@@ -388,11 +387,4 @@ static esp_status_t value_make(esp_lowerer_t *lw, const esp_i_want_t *want, int3
     if (plan.ns == INT64_MAX)
         return esp_i_nomem(diag);
     return plan_run(lw, &plan, op, value_out, diag);
-}
-
-esp_status_t esp_i_need(esp_lowerer_t *lw, esp_i_want_t *want, int32_t op, int32_t *value_out,
-                        esp_diag_t *diag)
-{
-    *value_out = esp_i_find(lw, want);
-    return *value_out != ESP_NONE ? ESP_OK : value_make(lw, want, op, value_out, diag);
 }
