@@ -1,5 +1,36 @@
-/* The tasks of one op: one per class of its mesh. */
+/* What one op makes: values, and tasks, one per class of its mesh. */
 #include "deploy/lowerer.h"
+
+/* ---- outputs -----------------------------------------------------------------------------------
+ */
+
+/* A new version lives in the memory of the old one. */
+static void version_in_place(esp_lowerer_t *lw, int32_t value, const esp_i_want_t *want)
+{
+    esp_tensor_id_t old = lw->facts.previous[want->root];
+    if (old == ESP_NONE)
+        return;
+    esp_i_want_t home = *want;
+    home.root = old;
+    int32_t from = esp_i_find(lw, &home);
+    if (from == ESP_NONE)
+        return;
+    int32_t n = lw->local.data[home.mesh].n_classes;
+    for (int32_t slot = 0; slot < n; slot++) {
+        int32_t b = lw->values.buffer[value] + slot, h = lw->values.buffer[from] + slot;
+        lw->buffers.root[b] = lw->buffers.root[h];
+        lw->buffers.resident[b] = lw->buffers.resident[h];
+    }
+}
+
+/* Brings *want to its normal form. */
+int32_t esp_i_output_new(esp_lowerer_t *lw, esp_i_want_t *want)
+{
+    esp_i_want_normalise(lw, want);
+    int32_t value = esp_i_value_new(lw, want);
+    version_in_place(lw, value, want);
+    return value;
+}
 
 /* ---- durations -------------------------------------------------------------------------------
  */

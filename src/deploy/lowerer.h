@@ -11,7 +11,7 @@
  * Outline of a call (lower.c): intern the meshes of the strategy, find the device classes, create
  * the homes of parameters, lower the ops that are the same for all micro-batches, then the body
  * once per micro-batch, accumulate, reduce the gradients in buckets, lower the updates; then
- * finish.c derives dependencies and order.c the global order.
+ * depend.c derives dependencies and order.c the global order.
  *
  * Capacity is reserved for several ops at once (a bound on what they can emit), so that emitting
  * never fails.
@@ -327,7 +327,19 @@ static inline void esp_i_task_write(esp_lowerer_t *lw, int32_t task, int32_t buf
     lw->overwriters.count += overwriter[0] != buffer ? 2 : 0;
 }
 
+/* sum.c */
+/* Whether a tensor is whole on `mesh` already, or appears there. */
+bool esp_i_is_there(const esp_lowerer_t *lw, esp_tensor_id_t root, int32_t mesh);
+/* An n-ary sum that the batch does not split; *done_out false: it is an op like others. */
+esp_status_t esp_i_lower_sum(esp_lowerer_t *lw, esp_op_id_t op, int32_t mesh, esp_mode_t mode,
+                             bool *done_out, esp_diag_t *diag);
+/* After each micro-batch; after the last. */
+esp_status_t esp_i_sums_add(esp_lowerer_t *lw, esp_diag_t *diag);
+void esp_i_sums_publish(esp_lowerer_t *lw);
+
 /* compute.c */
+/* Brings *want to its normal form. */
+int32_t esp_i_output_new(esp_lowerer_t *lw, esp_i_want_t *want);
 typedef struct esp_i_compute {
     esp_op_id_t op;
     int32_t mesh;      /* local */
