@@ -5,70 +5,37 @@
  * ready. Links are taken as free: contention is the simulator's business, and it follows this
  * order. A task gets its position when it starts; it starts only after its predecessors have ended,
  * so the order is topological.
+ *
+ * Tasks that take no time make several rounds at one instant. In a round first everything ends that
+ * is due, task by task, together with movements of no duration that start meanwhile; then, class by
+ * class, streams that run nothing start their most urgent ready task. What ends at the instant at
+ * which it started ends in the next round.
+ *
+ * Classes wait for each other through movements only. So, until the first movement ends, of those
+ * on their way (known) or yet to start (no sooner than the shortest of all takes), every class can
+ * run on alone: that is a window. It yields the same starts as round after round over all classes
+ * would, class by class; movements that have become ready start at its end, in the order of the
+ * ends that made them ready. order_sort.c brings all starts in order: by time and round, movements
+ * before compute tasks, these by class.
  */
-#include "deploy/lowerer.h"
+#include "deploy/order.h"
 
-#include <string.h>
+#define NEVER ESP_I_NEVER
 
-typedef struct event {
-    int64_t time;
-    int32_t task;
-} event_t;
-
-/* A task that is ready, on the list of its class. The more urgent of two is the greater. */
-__extension__ typedef unsigned __int128 ready_t;
-
-/* Ready tasks of a class. While backward runs, hundreds of updates wait in the heap: the few tasks
- * that come next are kept apart from them. */
-enum { NEAR = 8 };
-typedef struct list {
-    ready_t *heap; /* the most urgent first */
-    int32_t n, n_near;
-    ready_t near[1 + NEAR]; /* from 1: more urgent than the heap, the most urgent last; 0: heap[0],
-                               or 0 */
-} list_t;
-
-struct esp_i_order {
-    int64_t *rank;    /* longest remaining path, ns; of leaves that are ready: what they follow */
-    int64_t *follows; /* NO_LEAF, UPDATE, or least rank that remains after a predecessor */
-    int32_t *waiting; /* predecessors left */
-    list_t *list;     /* per class */
-    ready_t *ready;   /* the heaps of the lists: room for as many tasks as the class has */
-    /* What the compute streams run, and until when (idle: NEVER), in a tree: node n_leaves + class
-     * is a stream, and above is the first of those below to end. Node 1 is the root. */
-    int64_t *end;
-    uint32_t *running;        /* in the tree: TIED if another one below ends then, too */
-    int32_t *due;             /* what ends now, the least task last */
-    event_t *moving;          /* movements on their way: min-heap on (time, task) */
-    int64_t moving_next;      /* when the first of them ends; NEVER: there is none */
-    int64_t *collective_free; /* per class */
-    uint64_t *touched;        /* bit per class: it may be able to start something */
-    bool any_touched;
-    int32_t capacity, n_leaves, n_moving, n_due, n_positions;
-};
-
-#define NEVER INT64_MAX
-#define TIED  (UINT32_C(1) << 31)
-
-static int32_t leaves_of(int32_t n_classes)
-{
-    int32_t leaves = 1;
-    while (leaves < n_classes)
-        leaves *= 2;
-    return leaves;
-}
+/* ---- memory ------------------------------------------------------------------------------------
+ */
 
 esp_status_t esp_i_order_init(esp_lowerer_t *lw)
 {
     const esp_allocator_t *alloc = &lw->alloc;
-    int64_t devices = lw->cluster->n_devices, leaves = leaves_of(lw->cluster->n_devices);
+    int64_t devices = lw->cluster->n_devices;
     struct esp_i_order *o = lw->order = esp_i_alloc_array(alloc, 1, sizeof *o);
-    bool fine = o && (o->list = esp_i_alloc_array(alloc, devices, sizeof *o->list)) &&
-                (o->end = esp_i_alloc_array(alloc, 2 * leaves, sizeof *o->end)) &&
-                (o->running = esp_i_alloc_array(alloc, 2 * leaves, sizeof *o->running)) &&
-                (o->due = esp_i_alloc_array(alloc, leaves, sizeof(int32_t))) &&
-                (o->collective_free = esp_i_alloc_array(alloc, devices, sizeof(int64_t))) &&
-                (o->touched = esp_i_alloc_array(alloc, (devices + 63) / 64, sizeof(uint64_t)));
+    bool fine =
+        o && (o->list = esp_i_alloc_array(alloc, devices, sizeof *o->list)) &&
+        (o->stream = esp_i_alloc_array(alloc, devices, sizeof *o->stream)) &&
+        (o->due = esp_i_alloc_array(alloc, devices, sizeof *o->due)) &&
+        (o->collective_free = esp_i_alloc_array(alloc, devices, sizeof *o->collective_free)) &&
+        (o->count = esp_i_alloc_array(alloc, 1 << ESP_I_DIGIT_BITS, sizeof *o->count));
     return fine ? ESP_OK : ESP_ERR_NOMEM;
 }
 
@@ -77,202 +44,43 @@ void esp_i_order_fini(esp_lowerer_t *lw)
     struct esp_i_order *o = lw->order;
     if (!o)
         return;
-    void *blocks[] = {o->rank,    o->follows, o->waiting, o->ready,           o->list,    o->end,
-                      o->running, o->due,     o->moving,  o->collective_free, o->touched, o};
+    void *blocks[] = {o->rank,  o->follows, o->waiting,         o->heap,
+                      o->after, o->latest,  o->pending.event,   o->moving.event,
+                      o->list,  o->stream,  o->collective_free, o->due,
+                      o->start, o->spare,   o->count,           o};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         esp_i_free(&lw->alloc, blocks[i]);
 }
 
-/* ---- what runs ---------------------------------------------------------------------------------
- */
-
-static bool sooner(event_t a, event_t b)
-{
-    return (a.time < b.time) | ((a.time == b.time) & (a.task < b.task));
-}
-
-static size_t leaf_of(const struct esp_i_order *o, int32_t class_)
-{
-    return (size_t)(o->n_leaves + class_);
-}
-
-/* What is above comes from registers, not from what was just stored: this is on the path from event
- * to event. */
-static void stream_set(struct esp_i_order *o, int32_t class_, int64_t end, int32_t task)
-{
-    int64_t *ends = o->end;
-    uint32_t *running = o->running, first = (uint32_t)task;
-    size_t at = leaf_of(o, class_);
-    ends[at] = end;
-    running[at] = first;
-    for (; at > 1; at /= 2) {
-        int64_t other = ends[at ^ 1];
-        uint32_t its = running[at ^ 1];
-        first |= other == end ? TIED : 0;
-        first = other < end ? its : first;
-        end = other < end ? other : end;
-        ends[at / 2] = end;
-        running[at / 2] = first;
-    }
-}
-
-static void due_add(struct esp_i_order *o, int32_t task)
-{
-    int32_t at = o->n_due++;
-    for (; at > 0 && o->due[at - 1] < task; at--)
-        o->due[at] = o->due[at - 1];
-    o->due[at] = task;
-}
-
-/* What ends at that time on the streams below a node. */
-static void due_below(struct esp_i_order *o, int32_t at, int64_t time)
-{
-    if (o->end[at] != time)
-        return;
-    if (at >= o->n_leaves) {
-        due_add(o, (int32_t)o->running[at]);
-        return;
-    }
-    due_below(o, 2 * at, time);
-    due_below(o, 2 * at + 1, time);
-}
-
-static void streams_reset(struct esp_i_order *o, int32_t n_classes)
-{
-    o->n_leaves = leaves_of(n_classes);
-    for (int32_t at = 2 * o->n_leaves - 1; at > 0; at--)
-        o->end[at] = NEVER;
-}
-
-static void moving_push(struct esp_i_order *o, event_t event)
-{
-    int32_t at = o->n_moving++;
-    for (; at > 0 && sooner(event, o->moving[(at - 1) / 2]); at = (at - 1) / 2)
-        o->moving[at] = o->moving[(at - 1) / 2];
-    o->moving[at] = event;
-    o->moving_next = o->moving[0].time;
-}
-
-static event_t moving_pop(struct esp_i_order *o)
-{
-    event_t top = o->moving[0], last = o->moving[--o->n_moving];
-    int32_t at = 0, n = o->n_moving;
-    for (int32_t child; (child = 2 * at + 1) < n; at = child) {
-        child += child + 1 < n && sooner(o->moving[child + 1], o->moving[child]);
-        if (!sooner(o->moving[child], last))
-            break;
-        o->moving[at] = o->moving[child];
-    }
-    o->moving[at] = last;
-    o->moving_next = n ? o->moving[0].time : NEVER;
-    return top;
-}
-
-/* The least task of those that end now; ESP_NONE: there is none left. */
-static int32_t due_take(struct esp_i_order *o, int64_t now)
-{
-    bool moving = o->moving_next == now;
-    if (o->n_due && (!moving || o->due[o->n_due - 1] < o->moving[0].task))
-        return o->due[--o->n_due];
-    return moving ? moving_pop(o).task : ESP_NONE;
-}
-
-/* ---- what is ready -----------------------------------------------------------------------------
- */
-
-/* By level, then by rank, then by id. */
-static inline ready_t ready_of(int64_t level, int64_t rank, int32_t task)
-{
-    return (ready_t)level << 96 | (ready_t)(uint64_t)rank << 32 | ~(uint32_t)task;
-}
-
-static inline int32_t task_of(ready_t ready)
-{
-    return (int32_t) ~(uint32_t)ready;
-}
-
-static void heap_push(ready_t *heap, int32_t n, ready_t ready)
-{
-    size_t at = (size_t)n;
-    for (; at > 0 && ready > heap[(at - 1) / 2]; at = (at - 1) / 2)
-        heap[at] = heap[(at - 1) / 2];
-    heap[at] = ready;
-}
-
-/* Leaves n entries. The hole sinks to the bottom, where the last entry mostly belongs. */
-static void heap_pop(ready_t *heap, int32_t n)
-{
-    const ready_t last = heap[n];
-    size_t at = 0;
-    for (size_t child; (child = 2 * at + 1) < (size_t)n; at = child) {
-        child += heap[child + 1] > heap[child];
-        heap[at] = heap[child];
-    }
-    heap_push(heap, (int32_t)at, last);
-}
-
-__attribute__((noinline)) static void list_push_far(list_t *list, ready_t ready)
-{
-    heap_push(list->heap, list->n++, ready);
-    list->near[0] = list->heap[0];
-}
-
-/* The least urgent of the near ones joins the heap. */
-__attribute__((noinline)) static void list_spill(list_t *list)
-{
-    list_push_far(list, list->near[1]);
-    memmove(list->near + 1, list->near + 2, (size_t)--list->n_near * sizeof *list->near);
-}
-
-static inline void list_push(list_t *list, ready_t ready)
-{
-    if (list->n_near == NEAR)
-        list_spill(list);
-    if (list->near[0] > ready) {
-        list_push_far(list, ready);
-        return;
-    }
-    ready_t *at = list->near + ++list->n_near;
-    for (; at[-1] > ready; at--)
-        *at = at[-1];
-    *at = ready;
-}
-
-__attribute__((noinline)) static int32_t list_pop_far(list_t *list)
-{
-    if (list->n == 0)
-        return ESP_NONE;
-    int32_t task = task_of(list->heap[0]);
-    heap_pop(list->heap, --list->n);
-    list->near[0] = list->n ? list->heap[0] : 0;
-    return task;
-}
-
-/* The most urgent task; ESP_NONE: none is ready. */
-static inline int32_t list_pop(list_t *list)
-{
-    return list->n_near ? task_of(list->near[list->n_near--]) : list_pop_far(list);
-}
-
-/* ---- the schedule
- * --------------------------------------------------------------------------------- */
-
-static bool order_grow(esp_lowerer_t *lw)
+#define GROW(array) esp_i_resize(&lw->alloc, &o->array, 0, need, sizeof *o->array)
+static bool tasks_grow(esp_lowerer_t *lw)
 {
     struct esp_i_order *o = lw->order;
-    int64_t n = lw->tasks.n;
-    if (n <= o->capacity)
+    int64_t need = 2 * (int64_t)lw->tasks.n;
+    if (lw->tasks.n <= o->capacity)
         return true;
-    int64_t need = 2 * n;
-    if (!esp_i_resize(&lw->alloc, &o->rank, 0, need, sizeof *o->rank) ||
-        !esp_i_resize(&lw->alloc, &o->follows, 0, need, sizeof *o->follows) ||
-        !esp_i_resize(&lw->alloc, &o->waiting, 0, need, sizeof *o->waiting) ||
-        !esp_i_resize(&lw->alloc, &o->moving, 0, need, sizeof *o->moving) ||
-        !esp_i_resize(&lw->alloc, &o->ready, 0, need, sizeof *o->ready))
+    if (!GROW(rank) || !GROW(follows) || !GROW(waiting) || !GROW(heap) || !GROW(after) ||
+        !GROW(start) || !GROW(spare))
         return false;
     o->capacity = (int32_t)need;
     return true;
 }
+
+static bool moves_grow(esp_lowerer_t *lw)
+{
+    struct esp_i_order *o = lw->order;
+    int64_t need = 2 * (int64_t)lw->comms.n;
+    if (lw->comms.n <= o->move_capacity)
+        return true;
+    if (!GROW(latest) || !GROW(pending.event) || !GROW(moving.event))
+        return false;
+    o->move_capacity = (int32_t)need;
+    return true;
+}
+#undef GROW
+
+/* ---- ranks -------------------------------------------------------------------------------------
+ */
 
 static bool is_update(const esp_lowerer_t *lw, int32_t task)
 {
@@ -310,63 +118,6 @@ static void ranks_find(esp_lowerer_t *lw)
     }
 }
 
-static void lists_reset(esp_lowerer_t *lw)
-{
-    list_t *list = lw->order->list;
-    ready_t *heap = lw->order->ready;
-    memset(list, 0, (size_t)lw->n_classes * sizeof *list);
-    for (int32_t t = 0; t < lw->tasks.n; t++)
-        if (lw->tasks.class_[t] != ESP_NONE)
-            list[lw->tasks.class_[t]].n++;
-    for (int32_t c = 0; c < lw->n_classes; c++) {
-        list[c].heap = heap;
-        heap += list[c].n;
-        list[c].n = 0;
-    }
-}
-
-static void order_reset(esp_lowerer_t *lw)
-{
-    struct esp_i_order *o = lw->order;
-    o->n_moving = o->n_due = o->n_positions = 0;
-    o->moving_next = NEVER;
-    streams_reset(o, lw->n_classes);
-    memset(o->collective_free, 0, (size_t)lw->n_classes * sizeof *o->collective_free);
-    memcpy(o->waiting, lw->n_predecessors, (size_t)lw->tasks.n * sizeof *o->waiting);
-    memset(o->touched, 0, ((size_t)lw->n_classes + 63) / 64 * sizeof *o->touched);
-    lists_reset(lw);
-    ranks_find(lw);
-}
-
-static void position_take(esp_lowerer_t *lw, int32_t task)
-{
-    struct esp_i_order *o = lw->order;
-    lw->position[task] = o->n_positions;
-    lw->order_ids[o->n_positions++] = task;
-}
-
-static void move_start(esp_lowerer_t *lw, int32_t task, int64_t now)
-{
-    struct esp_i_order *o = lw->order;
-    int32_t comm = lw->tasks.comm[task];
-    int64_t start = now, ns = lw->tasks.ns[task];
-    if (lw->comms.collective[comm]) {
-        int32_t first = lw->comms.class_offset[comm], end = lw->comms.class_offset[comm + 1];
-        for (int32_t i = first; i < end; i++)
-            start = esp_i_max_i64(start, o->collective_free[lw->comm_classes.data[i]]);
-        for (int32_t i = first; i < end; i++)
-            o->collective_free[lw->comm_classes.data[i]] = start + ns;
-    }
-    position_take(lw, task);
-    moving_push(o, (event_t){start + ns, task});
-}
-
-static void touch(struct esp_i_order *o, int32_t class_)
-{
-    o->touched[(uint32_t)class_ / 64] |= UINT64_C(1) << ((uint32_t)class_ % 64);
-    o->any_touched = true;
-}
-
 /*
  * The same op of two micro-batches has the same path ahead of it: by path alone they would run in
  * lockstep and a pipeline would not fill. So an earlier micro-batch goes before a later one, what
@@ -382,109 +133,307 @@ static int64_t level_of(const esp_lowerer_t *lw, int32_t task)
     return is_update(lw, task) ? 0 : n_micro + 1;
 }
 
-static inline void task_ready(esp_lowerer_t *lw, int32_t task, int64_t now)
+/* ---- movements ---------------------------------------------------------------------------------
+ */
+
+#define MOVES INT32_MIN /* so that what compute tasks wait for is positive, movements negative */
+
+static bool sooner(esp_i_event_t a, esp_i_event_t b)
 {
-    struct esp_i_order *o = lw->order;
-    int32_t class_ = lw->tasks.class_[task];
-    if (class_ == ESP_NONE) {
-        move_start(lw, task, now);
-        return;
-    }
-    list_push(&o->list[class_], ready_of(level_of(lw, task), o->rank[task], task));
-    if (o->end[leaf_of(o, class_)] == NEVER)
-        touch(o, class_);
+    return (a.time < b.time) | ((a.time == b.time) & (a.at < b.at));
 }
 
-/* A stream that has nothing to run takes its most urgent ready task. */
-static inline void stream_start(esp_lowerer_t *lw, int32_t class_, int64_t now)
+static void events_push(esp_i_events_t *events, esp_i_event_t event)
+{
+    int32_t at = events->n++;
+    for (; at > 0 && sooner(event, events->event[(at - 1) / 2]); at = (at - 1) / 2)
+        events->event[at] = events->event[(at - 1) / 2];
+    events->event[at] = event;
+}
+
+static esp_i_event_t events_pop(esp_i_events_t *events)
+{
+    esp_i_event_t *event = events->event, top = event[0], last = event[--events->n];
+    int32_t at = 0, n = events->n;
+    for (int32_t child; (child = 2 * at + 1) < n; at = child) {
+        child += child + 1 < n && sooner(event[child + 1], event[child]);
+        if (!sooner(event[child], last))
+            break;
+        event[at] = event[child];
+    }
+    event[at] = last;
+    return top;
+}
+
+static int64_t events_next(const esp_i_events_t *events)
+{
+    return events->n ? events->event[0].time : NEVER;
+}
+
+static void move_start(esp_lowerer_t *lw, esp_i_event_t ready)
 {
     struct esp_i_order *o = lw->order;
-    int32_t task = list_pop(&o->list[class_]);
-    if (task == ESP_NONE) {
-        stream_set(o, class_, NEVER, 0);
-        return;
+    int32_t comm = lw->tasks.comm[ready.task];
+    int64_t start = ready.time, ns = lw->tasks.ns[ready.task];
+    if (lw->comms.collective[comm]) {
+        int32_t first = lw->comms.class_offset[comm], end = lw->comms.class_offset[comm + 1];
+        for (int32_t i = first; i < end; i++)
+            start = esp_i_max_i64(start, o->collective_free[lw->comm_classes.data[i]]);
+        for (int32_t i = first; i < end; i++)
+            o->collective_free[lw->comm_classes.data[i]] = start + ns;
     }
-    stream_set(o, class_, now + lw->tasks.ns[task], task);
-    position_take(lw, task);
+    esp_i_start_t *first = &o->start[o->n_starts++];
+    *first = (esp_i_start_t){2 * (uint64_t)(ready.time - o->base), (int32_t)(ready.at >> 32),
+                             ready.task};
+    o->keys |= first->key;
+    o->n_moves++;
+    events_push(&o->moving, (esp_i_event_t){start + ns, (uint64_t)ready.task, ready.task});
+}
+
+static void pending_start(esp_lowerer_t *lw)
+{
+    while (lw->order->pending.n > 0)
+        move_start(lw, events_pop(&lw->order->pending));
+}
+
+/* A predecessor of a movement has ended, by edge e. In a window that is not always the last of
+ * those that ended so far. Rare, and kept out of the loop over successors. */
+__attribute__((noinline)) static void move_count(esp_lowerer_t *lw, int32_t task, int64_t now,
+                                                 int32_t round, int32_t e)
+{
+    struct esp_i_order *o = lw->order;
+    esp_i_event_t *latest = &o->latest[lw->tasks.comm[task]];
+    esp_i_event_t this = {now, (uint64_t)round << 32 | (uint32_t)e, task};
+    if (!sooner(this, *latest))
+        *latest = this;
+    if (o->waiting[task] == MOVES) {
+        o->rank[task] = esp_i_max_i64(o->rank[task], o->follows[task] - 1);
+        events_push(&o->pending, *latest);
+    }
+}
+
+/* ---- the schedule ------------------------------------------------------------------------------
+ */
+
+static inline void task_ready(esp_lowerer_t *lw, esp_i_ready_list_t *list, int32_t task)
+{
+    esp_i_ready_push(list, esp_i_ready_of(level_of(lw, task), lw->order->rank[task], task));
+}
+
+/* Who waited for a task is on lists[0], which is that of its class, or, after a movement, any. */
+static inline void task_end(esp_lowerer_t *lw, int32_t task, int64_t now, int32_t round,
+                            esp_i_ready_list_t *lists, bool any)
+{
+    const int32_t *successor = lw->successor, end = lw->successor_offset[task + 1];
+    int32_t *waiting = lw->order->waiting;
+    int64_t *rank = lw->order->rank, *follows = lw->order->follows;
+    int64_t left = rank[task] - lw->tasks.ns[task];
+    for (int32_t e = lw->successor_offset[task]; e < end; e++) {
+        int32_t next = successor[e];
+        int64_t least = esp_i_min_i64(follows[next], left);
+        follows[next] = least;
+        int32_t more = --waiting[next];
+        if (more > 0)
+            continue;
+        if (more < 0) {
+            move_count(lw, next, now, round, e);
+            continue;
+        }
+        esp_dcheck(any || lw->tasks.class_[next] == lw->tasks.class_[task]);
+        rank[next] = esp_i_max_i64(rank[next], least - 1);
+        task_ready(lw, any ? &lists[lw->tasks.class_[next]] : lists, next);
+    }
+}
+
+/* A stream that runs nothing takes the most urgent ready task of its class; idle: NEVER. */
+static inline esp_i_stream_t stream_start(const esp_lowerer_t *lw, esp_i_ready_list_t *list,
+                                          int64_t now, int32_t round, esp_i_start_t *start)
+{
+    int32_t task = esp_i_ready_pop(list);
+    if (task == ESP_NONE)
+        return (esp_i_stream_t){.end = NEVER};
+    int64_t ns = lw->tasks.ns[task];
+    start->key = 2 * (uint64_t)(now - lw->order->base) + 1;
+    start->round = round;
+    start->task = task;
+    return (esp_i_stream_t){now + ns, ns == 0 ? round + 1 : 0, task};
+}
+
+/* A class runs on alone; a function of its own, as its state then stays in registers. */
+__attribute__((noinline)) static void class_run(esp_lowerer_t *lw, int32_t class_, int64_t until)
+{
+    struct esp_i_order *o = lw->order;
+    esp_i_ready_list_t *list = &o->list[class_];
+    esp_i_stream_t s = o->stream[class_];
+    esp_i_start_t *start = o->start + o->n_starts;
+    int32_t rounds = 0;
+    do {
+        task_end(lw, s.task, s.end, s.round, list, false);
+        rounds |= s.round;
+        s = stream_start(lw, list, s.end, s.round, start);
+        start += s.end != NEVER;
+    } while (s.end < until);
+    if (start > o->start)
+        o->keys |= start[-1].key;
+    o->rounds |= rounds;
+    o->stream[class_] = s;
+    o->n_starts = (int32_t)(start - o->start);
+}
+
+static void window_run(esp_lowerer_t *lw, int64_t until)
+{
+    struct esp_i_order *o = lw->order;
+    o->next = NEVER;
+    for (int32_t c = 0; c < lw->n_classes; c++) {
+        if (o->stream[c].end < until)
+            class_run(lw, c, until);
+        o->next = esp_i_min_i64(o->next, o->stream[c].end);
+    }
+    pending_start(lw);
 }
 
 /* Classes in order. */
 static void streams_start(esp_lowerer_t *lw, int64_t now)
 {
     struct esp_i_order *o = lw->order;
-    for (int32_t word = 0; 64 * word < lw->n_classes; word++) {
-        uint64_t bits = o->touched[word];
-        o->touched[word] = 0;
-        for (; bits; bits &= bits - 1)
-            stream_start(lw, 64 * word + __builtin_ctzll(bits), now);
+    o->next = NEVER;
+    for (int32_t c = 0; c < lw->n_classes; c++) {
+        esp_i_stream_t *s = &o->stream[c];
+        if (s->end == now || s->end == NEVER) {
+            *s = stream_start(lw, &o->list[c], now, o->round, &o->start[o->n_starts]);
+            o->n_starts += s->end != NEVER;
+        }
+        o->next = esp_i_min_i64(o->next, s->end);
     }
-    o->any_touched = false;
 }
 
-static inline void task_end(esp_lowerer_t *lw, int32_t task, int64_t now)
+static void due_add(struct esp_i_order *o, int32_t task)
 {
-    const int32_t *next = lw->successor + lw->successor_offset[task];
-    const int32_t *end = lw->successor + lw->successor_offset[task + 1];
-    int32_t *waiting = lw->order->waiting;
-    int64_t *rank = lw->order->rank, *follows = lw->order->follows;
-    int64_t left = rank[task] - lw->tasks.ns[task];
-    for (; next < end; next++) {
-        int64_t least = esp_i_min_i64(follows[*next], left);
-        follows[*next] = least;
-        if (--waiting[*next] > 0)
-            continue;
-        rank[*next] = esp_i_max_i64(rank[*next], least - 1);
-        task_ready(lw, *next, now);
-    }
+    int32_t at = o->n_due++;
+    for (; at > 0 && o->due[at - 1] < task; at--)
+        o->due[at] = o->due[at - 1];
+    o->due[at] = task;
 }
 
-/* What is due, task by task, and movements of no duration that start meanwhile; then the streams
- * start. */
-static void round_finish(esp_lowerer_t *lw, int64_t now)
+/* The least task of those that end now; ESP_NONE: there is none left. */
+static int32_t due_take(struct esp_i_order *o, int64_t now)
+{
+    bool moving = events_next(&o->moving) == now;
+    if (o->n_due && (!moving || o->due[o->n_due - 1] < o->moving.event[0].task))
+        return o->due[--o->n_due];
+    return moving ? events_pop(&o->moving).task : ESP_NONE;
+}
+
+/* A round of all classes. */
+static void round_run(esp_lowerer_t *lw, int64_t now)
 {
     struct esp_i_order *o = lw->order;
+    o->round = now == o->time ? o->round + 1 : 0;
+    o->time = now;
+    o->keys |= 2 * (uint64_t)(now - o->base);
+    o->rounds |= o->round;
+    for (int32_t c = 0; c < lw->n_classes; c++)
+        if (o->stream[c].end == now)
+            due_add(o, o->stream[c].task);
     for (int32_t task; (task = due_take(o, now)) != ESP_NONE;) {
-        if (lw->tasks.class_[task] != ESP_NONE)
-            touch(o, lw->tasks.class_[task]);
-        task_end(lw, task, now);
+        task_end(lw, task, now, o->round, o->list, true);
+        pending_start(lw);
     }
     streams_start(lw, now);
 }
 
-/* All that ends next, at one instant. Mostly that is one task on a stream, and then nothing but
- * this stream can start something. */
-static void round_run(esp_lowerer_t *lw, int64_t now)
+/* No movement that starts now or later ends before that. */
+static int64_t horizon_of(const esp_lowerer_t *lw, int64_t now)
+{
+    const struct esp_i_order *o = lw->order;
+    bool all = o->n_moves == lw->comms.n || o->least > NEVER - now;
+    return all ? NEVER : now + o->least;
+}
+
+/* ---- from the beginning ------------------------------------------------------------------------
+ */
+
+static void lists_reset(esp_lowerer_t *lw)
+{
+    esp_i_ready_list_t *list = lw->order->list;
+    esp_i_ready_t *heap = lw->order->heap;
+    const int32_t *class_ = lw->tasks.class_;
+    memset(list, 0, (size_t)lw->n_classes * sizeof *list);
+    for (int32_t t = 0, n = lw->tasks.n; t < n; t++)
+        if (class_[t] != ESP_NONE)
+            list[class_[t]].n++;
+    for (int32_t c = 0; c < lw->n_classes; c++) {
+        list[c].heap = heap;
+        heap += list[c].n;
+        list[c].n = 0;
+        list[c].after = lw->order->after;
+    }
+}
+
+static void movements_reset(esp_lowerer_t *lw)
 {
     struct esp_i_order *o = lw->order;
-    uint32_t task = o->running[1];
-    if (o->moving_next == now || (task & TIED)) {
-        due_below(o, 1, now);
-        round_finish(lw, now);
-        return;
+    o->pending.n = o->moving.n = o->n_moves = 0;
+    o->least = NEVER;
+    for (int32_t comm = 0; comm < lw->comms.n; comm++) {
+        int32_t task = lw->comms.task[comm];
+        o->waiting[task] += MOVES;
+        o->latest[comm] = (esp_i_event_t){0, 0, task};
+        o->least = esp_i_min_i64(o->least, lw->tasks.ns[task]);
     }
-    int32_t class_ = lw->tasks.class_[task];
-    task_end(lw, (int32_t)task, now);
-    if (!o->any_touched && o->moving_next > now) {
-        stream_start(lw, class_, now);
-        return;
+    memset(o->collective_free, 0, (size_t)lw->n_classes * sizeof *o->collective_free);
+}
+
+static void order_reset(esp_lowerer_t *lw)
+{
+    struct esp_i_order *o = lw->order;
+    o->n_due = o->n_starts = o->n_settled = o->round = o->rounds = 0;
+    o->time = o->base = 0;
+    o->keys = 0;
+    memcpy(o->waiting, lw->n_predecessors, (size_t)lw->tasks.n * sizeof *o->waiting);
+    for (int32_t c = 0; c < lw->n_classes; c++)
+        o->stream[c].end = NEVER;
+    lists_reset(lw);
+    movements_reset(lw);
+    ranks_find(lw);
+}
+
+/* Round 0 of time 0. */
+static void begin(esp_lowerer_t *lw)
+{
+    struct esp_i_order *o = lw->order;
+    const int32_t *waits = lw->n_predecessors;
+    for (int32_t t = 0, n = lw->tasks.n; t < n; t++) {
+        if (waits[t] > 0)
+            continue;
+        if (lw->tasks.class_[t] == ESP_NONE)
+            move_start(lw, (esp_i_event_t){0, 0, t});
+        else
+            task_ready(lw, &o->list[lw->tasks.class_[t]], t);
     }
-    touch(o, class_);
-    round_finish(lw, now);
+    streams_start(lw, 0);
 }
 
 esp_status_t esp_i_order(esp_lowerer_t *lw, esp_diag_t *diag)
 {
-    if (!order_grow(lw))
+    if (!tasks_grow(lw) || !moves_grow(lw))
         return esp_i_nomem(diag);
     struct esp_i_order *o = lw->order;
     order_reset(lw);
-    for (int32_t t = 0; t < lw->tasks.n; t++)
-        if (lw->n_predecessors[t] == 0)
-            task_ready(lw, t, 0);
-    streams_start(lw, 0);
-    for (int64_t now; (now = esp_i_min_i64(o->end[1], o->moving_next)) != NEVER;)
-        round_run(lw, now);
-    if (o->n_positions != lw->tasks.n)
+    begin(lw);
+    for (int64_t now; (now = esp_i_min_i64(o->next, events_next(&o->moving))) != NEVER;) {
+        int64_t until = esp_i_min_i64(horizon_of(lw, now), events_next(&o->moving));
+        if (o->n_starts >= ESP_I_MANY) {
+            esp_i_order_settle(lw);
+            o->base = now;
+        }
+        if (until > now)
+            window_run(lw, until);
+        else
+            round_run(lw, now);
+    }
+    esp_i_order_settle(lw);
+    if (o->n_settled != lw->tasks.n)
         return esp_i_fail(diag, ESP_ERR_INTERNAL, "the dependencies of a deployment form a cycle");
     return ESP_OK;
 }
