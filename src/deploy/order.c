@@ -138,12 +138,12 @@ static int64_t level_of(const esp_lowerer_t *lw, int32_t task)
 
 #define MOVES INT32_MIN /* so that what compute tasks wait for is positive, movements negative */
 
-static bool sooner(esp_i_event_t a, esp_i_event_t b)
+static bool sooner(esp_i_order_event_t a, esp_i_order_event_t b)
 {
     return (a.time < b.time) | ((a.time == b.time) & (a.at < b.at));
 }
 
-static void events_push(esp_i_events_t *events, esp_i_event_t event)
+static void events_push(esp_i_order_events_t *events, esp_i_order_event_t event)
 {
     int32_t at = events->n++;
     for (; at > 0 && sooner(event, events->event[(at - 1) / 2]); at = (at - 1) / 2)
@@ -151,9 +151,9 @@ static void events_push(esp_i_events_t *events, esp_i_event_t event)
     events->event[at] = event;
 }
 
-static esp_i_event_t events_pop(esp_i_events_t *events)
+static esp_i_order_event_t events_pop(esp_i_order_events_t *events)
 {
-    esp_i_event_t *event = events->event, top = event[0], last = event[--events->n];
+    esp_i_order_event_t *event = events->event, top = event[0], last = event[--events->n];
     int32_t at = 0, n = events->n;
     for (int32_t child; (child = 2 * at + 1) < n; at = child) {
         child += child + 1 < n && sooner(event[child + 1], event[child]);
@@ -165,12 +165,12 @@ static esp_i_event_t events_pop(esp_i_events_t *events)
     return top;
 }
 
-static int64_t events_next(const esp_i_events_t *events)
+static int64_t events_next(const esp_i_order_events_t *events)
 {
     return events->n ? events->event[0].time : NEVER;
 }
 
-static void move_start(esp_lowerer_t *lw, esp_i_event_t ready)
+static void move_start(esp_lowerer_t *lw, esp_i_order_event_t ready)
 {
     struct esp_i_order *o = lw->order;
     int32_t comm = lw->tasks.comm[ready.task];
@@ -182,12 +182,12 @@ static void move_start(esp_lowerer_t *lw, esp_i_event_t ready)
         for (int32_t i = first; i < end; i++)
             o->collective_free[lw->comm_classes.data[i]] = start + ns;
     }
-    esp_i_start_t *first = &o->start[o->n_starts++];
-    *first = (esp_i_start_t){2 * (uint64_t)(ready.time - o->base), (int32_t)(ready.at >> 32),
-                             ready.task};
+    esp_i_order_start_t *first = &o->start[o->n_starts++];
+    *first = (esp_i_order_start_t){2 * (uint64_t)(ready.time - o->base), (int32_t)(ready.at >> 32),
+                                   ready.task};
     o->keys |= first->key;
     o->n_moves++;
-    events_push(&o->moving, (esp_i_event_t){start + ns, (uint64_t)ready.task, ready.task});
+    events_push(&o->moving, (esp_i_order_event_t){start + ns, (uint64_t)ready.task, ready.task});
 }
 
 static void pending_start(esp_lowerer_t *lw)
@@ -202,8 +202,8 @@ __attribute__((noinline)) static void move_count(esp_lowerer_t *lw, int32_t task
                                                  int32_t round, int32_t e)
 {
     struct esp_i_order *o = lw->order;
-    esp_i_event_t *latest = &o->latest[lw->tasks.comm[task]];
-    esp_i_event_t this = {now, (uint64_t)round << 32 | (uint32_t)e, task};
+    esp_i_order_event_t *latest = &o->latest[lw->tasks.comm[task]];
+    esp_i_order_event_t this = {now, (uint64_t)round << 32 | (uint32_t)e, task};
     if (!sooner(this, *latest))
         *latest = this;
     if (o->waiting[task] == MOVES) {
@@ -246,17 +246,18 @@ static inline void task_end(esp_lowerer_t *lw, int32_t task, int64_t now, int32_
 }
 
 /* A stream that runs nothing takes the most urgent ready task of its class; idle: NEVER. */
-static inline esp_i_stream_t stream_start(const esp_lowerer_t *lw, esp_i_ready_list_t *list,
-                                          int64_t now, int32_t round, esp_i_start_t *start)
+static inline esp_i_order_stream_t stream_start(const esp_lowerer_t *lw, esp_i_ready_list_t *list,
+                                                int64_t now, int32_t round,
+                                                esp_i_order_start_t *start)
 {
     int32_t task = esp_i_ready_pop(list);
     if (task == ESP_NONE)
-        return (esp_i_stream_t){.end = NEVER};
+        return (esp_i_order_stream_t){.end = NEVER};
     int64_t ns = lw->tasks.ns[task];
     start->key = 2 * (uint64_t)(now - lw->order->base) + 1;
     start->round = round;
     start->task = task;
-    return (esp_i_stream_t){now + ns, ns == 0 ? round + 1 : 0, task};
+    return (esp_i_order_stream_t){now + ns, ns == 0 ? round + 1 : 0, task};
 }
 
 /* A class runs on alone; a function of its own, as its state then stays in registers. */
@@ -264,8 +265,8 @@ __attribute__((noinline)) static void class_run(esp_lowerer_t *lw, int32_t class
 {
     struct esp_i_order *o = lw->order;
     esp_i_ready_list_t *list = &o->list[class_];
-    esp_i_stream_t s = o->stream[class_];
-    esp_i_start_t *start = o->start + o->n_starts;
+    esp_i_order_stream_t s = o->stream[class_];
+    esp_i_order_start_t *start = o->start + o->n_starts;
     int32_t rounds = 0;
     do {
         task_end(lw, s.task, s.end, s.round, list, false);
@@ -298,7 +299,7 @@ static void streams_start(esp_lowerer_t *lw, int64_t now)
     struct esp_i_order *o = lw->order;
     o->next = NEVER;
     for (int32_t c = 0; c < lw->n_classes; c++) {
-        esp_i_stream_t *s = &o->stream[c];
+        esp_i_order_stream_t *s = &o->stream[c];
         if (s->end == now || s->end == NEVER) {
             *s = stream_start(lw, &o->list[c], now, o->round, &o->start[o->n_starts]);
             o->n_starts += s->end != NEVER;
@@ -356,7 +357,7 @@ static int64_t horizon_of(const esp_lowerer_t *lw, int64_t now)
 static void lists_reset(esp_lowerer_t *lw)
 {
     esp_i_ready_list_t *list = lw->order->list;
-    esp_i_ready_t *heap = lw->order->heap;
+    esp_i_order_ready_t *heap = lw->order->heap;
     const int32_t *class_ = lw->tasks.class_;
     memset(list, 0, (size_t)lw->n_classes * sizeof *list);
     for (int32_t t = 0, n = lw->tasks.n; t < n; t++)
@@ -378,7 +379,7 @@ static void movements_reset(esp_lowerer_t *lw)
     for (int32_t comm = 0; comm < lw->comms.n; comm++) {
         int32_t task = lw->comms.task[comm];
         o->waiting[task] += MOVES;
-        o->latest[comm] = (esp_i_event_t){0, 0, task};
+        o->latest[comm] = (esp_i_order_event_t){0, 0, task};
         o->least = esp_i_min_i64(o->least, lw->tasks.ns[task]);
     }
     memset(o->collective_free, 0, (size_t)lw->n_classes * sizeof *o->collective_free);
@@ -407,7 +408,7 @@ static void begin(esp_lowerer_t *lw)
         if (waits[t] > 0)
             continue;
         if (lw->tasks.class_[t] == ESP_NONE)
-            move_start(lw, (esp_i_event_t){0, 0, t});
+            move_start(lw, (esp_i_order_event_t){0, 0, t});
         else
             task_ready(lw, &o->list[lw->tasks.class_[t]], t);
     }

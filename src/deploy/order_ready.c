@@ -2,21 +2,21 @@
  * of a few sizes, which have become ready in order: tasks of one rank in a row are one entry. */
 #include "deploy/order.h"
 
-static int32_t task_of(esp_i_ready_t ready)
+static int32_t task_of(esp_i_order_ready_t ready)
 {
     return (int32_t) ~(uint32_t)ready;
 }
 
 /* The last task of a row, by rank; 0: none, or the row is through. */
-static esp_i_ready_t *tail_of(esp_i_ready_list_t *list, esp_i_ready_t ready)
+static esp_i_order_ready_t *tail_of(esp_i_ready_list_t *list, esp_i_order_ready_t ready)
 {
     uint64_t rank = (uint64_t)(ready >> 32) * UINT64_C(0x9e3779b97f4a7c15);
     return &list->tail[rank >> (64 - ESP_I_TAIL_BITS)];
 }
 
-static void heap_push(esp_i_ready_list_t *list, esp_i_ready_t ready)
+static void heap_push(esp_i_ready_list_t *list, esp_i_order_ready_t ready)
 {
-    esp_i_ready_t *heap = list->heap;
+    esp_i_order_ready_t *heap = list->heap;
     size_t at = (size_t)list->n++;
     for (; at > 0 && ready > heap[(at - 1) / 2]; at = (at - 1) / 2)
         heap[at] = heap[(at - 1) / 2];
@@ -25,9 +25,9 @@ static void heap_push(esp_i_ready_list_t *list, esp_i_ready_t ready)
 }
 
 /* Instead of the most urgent entry. */
-static void heap_replace(esp_i_ready_list_t *list, esp_i_ready_t ready)
+static void heap_replace(esp_i_ready_list_t *list, esp_i_order_ready_t ready)
 {
-    esp_i_ready_t *heap = list->heap;
+    esp_i_order_ready_t *heap = list->heap;
     size_t at = 0, n = (size_t)list->n;
     for (size_t child; (child = 2 * at + 1) < n; at = child) {
         child += child + 1 < n && heap[child + 1] > heap[child];
@@ -39,9 +39,9 @@ static void heap_replace(esp_i_ready_list_t *list, esp_i_ready_t ready)
     list->near[0] = heap[0];
 }
 
-void esp_i_ready_push_far(esp_i_ready_list_t *list, esp_i_ready_t ready)
+void esp_i_ready_push_far(esp_i_ready_list_t *list, esp_i_order_ready_t ready)
 {
-    esp_i_ready_t *tail = tail_of(list, ready), last = *tail;
+    esp_i_order_ready_t *tail = tail_of(list, ready), last = *tail;
     *tail = ready;
     list->after[task_of(ready)] = ESP_NONE;
     if (last > ready && last >> 32 == ready >> 32)
@@ -60,7 +60,7 @@ int32_t esp_i_ready_pop_far(esp_i_ready_list_t *list)
 {
     if (list->n == 0)
         return ESP_NONE;
-    esp_i_ready_t top = list->heap[0], *tail = tail_of(list, top);
+    esp_i_order_ready_t top = list->heap[0], *tail = tail_of(list, top);
     int32_t task = task_of(top), after = list->after[task];
     if (after != ESP_NONE) {
         heap_replace(list, top + (uint32_t)task - (uint32_t)after);

@@ -31,7 +31,7 @@ static void digits_add(digits_t *digits, bool by_round, int32_t shift, int32_t e
     }
 }
 
-static inline uint32_t value_of(const esp_i_start_t *start, digit_t digit)
+static inline uint32_t value_of(const esp_i_order_start_t *start, digit_t digit)
 {
     uint64_t key = digit.by_round ? (uint64_t)start->round : start->key;
     return (uint32_t)(key >> digit.shift) & ((UINT32_C(1) << digit.bits) - 1);
@@ -40,10 +40,10 @@ static inline uint32_t value_of(const esp_i_start_t *start, digit_t digit)
 /* count: where the starts of every value of a digit begin. */
 static void places_find(struct esp_i_order *o, digit_t digit)
 {
-    const esp_i_start_t *end = o->start + o->n_starts;
+    const esp_i_order_start_t *end = o->start + o->n_starts;
     int32_t *count = o->count, before = 0;
     memset(count, 0, sizeof *count << digit.bits);
-    for (const esp_i_start_t *start = o->start; start < end; start++)
+    for (const esp_i_order_start_t *start = o->start; start < end; start++)
         count[value_of(start, digit)]++;
     for (int32_t value = 0; value < 1 << digit.bits; value++) {
         int32_t these = count[value];
@@ -54,11 +54,11 @@ static void places_find(struct esp_i_order *o, digit_t digit)
 
 static void sort(struct esp_i_order *o, digit_t digit)
 {
-    const esp_i_start_t *end = o->start + o->n_starts;
-    esp_i_start_t *to = o->spare;
+    const esp_i_order_start_t *end = o->start + o->n_starts;
+    esp_i_order_start_t *to = o->spare;
     int32_t *count = o->count;
     places_find(o, digit);
-    for (const esp_i_start_t *start = o->start; start < end; start++)
+    for (const esp_i_order_start_t *start = o->start; start < end; start++)
         to[count[value_of(start, digit)]++] = *start;
     o->spare = o->start;
     o->start = to;
@@ -68,10 +68,10 @@ static void sort(struct esp_i_order *o, digit_t digit)
 static void settle(esp_lowerer_t *lw, digit_t digit)
 {
     struct esp_i_order *o = lw->order;
-    const esp_i_start_t *end = o->start + o->n_starts;
+    const esp_i_order_start_t *end = o->start + o->n_starts;
     int32_t *count = o->count, *order = lw->order_ids, *position = lw->position;
     places_find(o, digit);
-    for (const esp_i_start_t *start = o->start; start < end; start++) {
+    for (const esp_i_order_start_t *start = o->start; start < end; start++) {
         int32_t at = o->n_settled + count[value_of(start, digit)]++;
         order[at] = start->task;
         position[start->task] = at;
