@@ -1,23 +1,11 @@
 /* Dependencies: edges from reads, anti-dependencies, dependencies between steps, successors. */
 #include "deploy/lowerer.h"
 
-static bool pairs_grow(esp_lowerer_t *lw, esp_i_ids_t *before, esp_i_ids_t *after)
+bool esp_i_pairs_grow(esp_lowerer_t *lw, esp_i_ids_t *before, esp_i_ids_t *after)
 {
     int64_t need = (int64_t)before->count + 1;
     return esp_i_grow(&lw->alloc, &before->data, &before->capacity, need, sizeof(int32_t)) &&
            esp_i_grow(&lw->alloc, &after->data, &after->capacity, need, sizeof(int32_t));
-}
-
-static inline bool pair_push(esp_lowerer_t *lw, esp_i_ids_t *before, esp_i_ids_t *after, int32_t a,
-                             int32_t b)
-{
-    int32_t n = before->count;
-    if ((n >= before->capacity || n >= after->capacity) && !pairs_grow(lw, before, after))
-        return false;
-    before->data[n] = a;
-    after->data[n] = b;
-    before->count = after->count = n + 1;
-    return true;
 }
 
 /* ---- what is known of memory -------------------------------------------------------------------
@@ -108,7 +96,7 @@ static inline bool cross_push(esp_lowerer_t *lw, int32_t before, int32_t after)
 {
     if (lw->tasks.kind[before] != ESP_TASK_COMM && lw->tasks.kind[after] != ESP_TASK_COMM)
         return true;
-    return pair_push(lw, &lw->cross_before, &lw->cross_after, before, after);
+    return esp_i_pair_push(lw, &lw->cross_before, &lw->cross_after, before, after);
 }
 
 /*
@@ -137,7 +125,8 @@ static bool read_look(esp_lowerer_t *lw, const memory_t *m, int32_t task, int32_
     const overwriter_t *first = &m->overwriter[i], *next = first;
     while (next->task < task && next->next != ESP_NONE)
         next = &m->overwriter[next->next];
-    if (task < next->task && !pair_push(lw, &lw->extra_before, &lw->extra_after, task, next->task))
+    if (task < next->task &&
+        !esp_i_pair_push(lw, &lw->extra_before, &lw->extra_after, task, next->task))
         return false;
     return read_cross(lw, m, task, root, first->first, first->last);
 }
@@ -217,8 +206,8 @@ static bool apart_visit(esp_lowerer_t *lw, memory_t *m, int32_t first, int32_t n
         for (int32_t i = 0; i < n_apart; i++) {
             int32_t buffer = lw->reads.data[offset[k] + m->apart[i]], later = m->later[i];
             bool fine = later == ESP_NONE ? read_visit(lw, m, first + k, buffer)
-                                          : pair_push(lw, &lw->extra_before, &lw->extra_after,
-                                                      first + k, later + k);
+                                          : esp_i_pair_push(lw, &lw->extra_before, &lw->extra_after,
+                                                            first + k, later + k);
             if (!fine)
                 return false;
         }

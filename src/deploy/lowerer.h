@@ -375,6 +375,19 @@ bool esp_i_micro_limit(esp_lowerer_t *lw);
 
 /* depend.c: false: no memory */
 bool esp_i_depend(esp_lowerer_t *lw);
+bool esp_i_pairs_grow(esp_lowerer_t *lw, esp_i_ids_t *before, esp_i_ids_t *after);
+/* Appends a to the one list and b to the other, which are parallel. */
+static inline bool esp_i_pair_push(esp_lowerer_t *lw, esp_i_ids_t *before, esp_i_ids_t *after,
+                                   int32_t a, int32_t b)
+{
+    int32_t n = before->count;
+    if ((n >= before->capacity || n >= after->capacity) && !esp_i_pairs_grow(lw, before, after))
+        return false;
+    before->data[n] = a;
+    after->data[n] = b;
+    before->count = after->count = n + 1;
+    return true;
+}
 
 /* finish.c, order.c */
 esp_status_t esp_i_finish(esp_lowerer_t *lw, esp_diag_t *diag);

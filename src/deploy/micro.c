@@ -47,9 +47,8 @@ bool esp_i_micro_limit(esp_lowerer_t *lw)
         if (!is_forward(lw, t))
             last[micro * n_classes + class_] = t;
         else if (micro >= depth && last[(micro - depth) * n_classes + class_] != ESP_NONE)
-            fine = esp_vec_push(&lw->alloc, &lw->extra_before,
-                                last[(micro - depth) * n_classes + class_]) &&
-                   esp_vec_push(&lw->alloc, &lw->extra_after, t);
+            fine = esp_i_pair_push(lw, &lw->extra_before, &lw->extra_after,
+                                   last[(micro - depth) * n_classes + class_], t);
     }
     esp_i_free(&lw->alloc, last);
     return fine;

@@ -90,7 +90,7 @@ static bool wait_for(esp_lowerer_t *lw, int32_t class_, bool next, int32_t old, 
     esp_i_ids_t *before = next ? &lw->cross_before : &lw->extra_before;
     esp_i_ids_t *after = next ? &lw->cross_after : &lw->extra_after;
     note(lw, next, old, fresh);
-    return esp_vec_push(&lw->alloc, before, old) && esp_vec_push(&lw->alloc, after, fresh);
+    return esp_i_pair_push(lw, before, after, old, fresh);
 }
 
 /* The last compute task of an item; ESP_NONE: movements only. */
