@@ -115,6 +115,13 @@ static int64_t evaluate(bench_t *b, place_t *p, const esp_strategy_t *strategy)
     return d->n_tasks;
 }
 
+static void add_sample(sample_t *total, sample_t more)
+{
+    total->seconds += more.seconds;
+    total->tasks += more.tasks;
+    total->evaluations += more.evaluations;
+}
+
 /* The fastest evaluation of the strategy. */
 static void add_strategy(bench_t *b, place_t *p, const esp_strategy_t *strategy, sample_t *sample)
 {
@@ -126,9 +133,7 @@ static void add_strategy(bench_t *b, place_t *p, const esp_strategy_t *strategy,
         double took = bench_seconds() - before;
         best = took < best ? took : best;
     }
-    sample->seconds += best;
-    sample->tasks += tasks;
-    sample->evaluations++;
+    add_sample(sample, (sample_t){best, tasks, 1});
 }
 
 /* The same from the actions per op group, expansion included. */
@@ -147,9 +152,7 @@ static void add_actions(bench_t *b, place_t *p, sample_t *sample)
         double took = bench_seconds() - before;
         best = took < best ? took : best;
     }
-    sample->seconds += best;
-    sample->tasks += tasks;
-    sample->evaluations++;
+    add_sample(sample, (sample_t){best, tasks, 1});
 }
 
 static double report(bench_t *b, const char *what, const char *how, sample_t s)
@@ -190,9 +193,7 @@ static void one_kind(bench_t *b, place_t *p, const char *what, const char *how, 
     fill(p, find_action(p, even), find_action(p, odd));
     add_actions(b, p, &sample);
     (void)report(b, what, how, sample);
-    total->seconds += sample.seconds;
-    total->tasks += sample.tasks;
-    total->evaluations++;
+    add_sample(total, sample);
 }
 
 static void real_model(bench_t *b, const char *model, const char *cluster)
@@ -213,9 +214,7 @@ static void real_model(bench_t *b, const char *model, const char *cluster)
         add_actions(b, &p, &random);
     }
     (void)report(b, what, "random", random);
-    total.seconds += random.seconds;
-    total.tasks += random.tasks;
-    total.evaluations += RANDOM;
+    add_sample(&total, random);
     (void)report(b, what, "mean", total);
     fill(&p, find_action(&p, ESP_SYNC_ALLREDUCE), find_action(&p, ESP_SYNC_ALLREDUCE));
     for (int32_t i = 0; i < RANDOM; ++i) { /* a walk: each step changes one group */
@@ -306,11 +305,8 @@ static void many_tasks(bench_t *b, const char *how, const char *how_changed, con
             *best = one;
     }
     b->rounds = rounds;
-    for (int32_t i = 0; i < 2 * LAYERS; ++i) {
-        changed.seconds += fastest[i].seconds;
-        changed.tasks += fastest[i].tasks;
-        changed.evaluations += fastest[i].evaluations;
-    }
+    for (int32_t i = 0; i < 2 * LAYERS; ++i)
+        add_sample(&changed, fastest[i]);
     (void)report(b, "many_tasks", how_changed, changed);
     close_place(&p);
 }

@@ -118,6 +118,14 @@ static void fifo_equals_twin(void **state)
     run_twins(ESP_LINK_FAIR, 1, 4, 40);
 }
 
+static void compare_two_steps(deploy_t *deploy, esp_sim_t *sim)
+{
+    esp_sim_opts_t opts = esp_sim_opts_default();
+    opts.timeline = 1;
+    opts.steps = 2;
+    assert_true(compare(deploy_get(deploy, NULL), &opts, sim));
+}
+
 /*
  * Many transfers of a few patterns at once, of all sizes, in a replay where some take far longer
  * than the model says: a bundle of which some are at full speed and some are not, again and again.
@@ -144,10 +152,7 @@ static void crowds_equal_twin(void **state)
             if (esp_i_rng_below(&rng, 3) == 0)
                 before = deploy_compute(deploy, 0, esp_i_rng_below(&rng, 100000));
         }
-        esp_sim_opts_t opts = esp_sim_opts_default();
-        opts.timeline = 1;
-        opts.steps = 2;
-        assert_true(compare(deploy_get(deploy, NULL), &opts, sim));
+        compare_two_steps(deploy, sim);
         deploy_free(deploy);
         esp_cluster_destroy(cluster);
     }
@@ -180,10 +185,7 @@ static void waves_equal_twin(void **state)
                 deploy_edge(deploy, before, move);
             }
         }
-        esp_sim_opts_t opts = esp_sim_opts_default();
-        opts.timeline = 1;
-        opts.steps = 2;
-        assert_true(compare(deploy_get(deploy, NULL), &opts, sim));
+        compare_two_steps(deploy, sim);
         deploy_free(deploy);
     }
     esp_sim_destroy(sim);
