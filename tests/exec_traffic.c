@@ -67,7 +67,8 @@ static esp_status_t batch(esp_i_comm_t *comm, int32_t n, item_t *const *mine, es
 {
     esp_i_message_t *message[MESSAGES];
     bool done[MESSAGES], progress;
-    int32_t idle = 0, ended = 0;
+    esp_i_idle_t idle = {0};
+    int32_t ended = 0;
     for (int32_t i = 0; i < n; i++) {
         message[i] = mine[i]->message;
         ESP_TRY(comm->type->start(comm, message[i], diag));

@@ -10,6 +10,7 @@ typedef struct instance {
     int32_t task, step;
     state_t state;
     int64_t start, end; /* end: of latency or run */
+    int64_t called;     /* start, but that exclusive links may make it wait */
     double left, speed, full;
     int64_t since;
     int32_t turn; /* fifo: when it became ready */
@@ -23,6 +24,7 @@ typedef struct naive {
     instance_t *all; /* step after step, by position */
     int64_t *link_free;
     int64_t now;
+    int64_t *owed; /* per class: compute time that movements took, for its next task */
     int32_t turns;
     int64_t *peak;
 } naive_t;
@@ -256,6 +258,34 @@ static void begin_flow(naive_t *s, instance_t *i)
               (double)work;
 }
 
+/* How long tasks of the class ran from `start` to now. */
+static int64_t compute_beside(const naive_t *s, int32_t k, int64_t start)
+{
+    int64_t sum = 0;
+    for (int32_t i = 0; i < s->n; ++i) {
+        const instance_t *o = &s->all[i];
+        if (o->state == WAITING || is_move(s, o) || s->d->task_class[o->task] != k)
+            continue;
+        int64_t from = esp_i_max_i64(o->start, start), to = esp_i_min_i64(o->end, s->now);
+        sum += esp_i_max_i64(to - from, 0);
+    }
+    return sum;
+}
+
+/* A movement ends: its classes owe the part of its compute time in which they computed. */
+static void owe(naive_t *s, const instance_t *i)
+{
+    const esp_deployment_t *d = s->d;
+    if (!is_move(s, i) || !d->comm_class_ns || s->opts.task_ns || s->now == i->called)
+        return;
+    int32_t comm = d->task_comm[i->task];
+    for (int32_t c = d->comm_class_offset[comm]; c < d->comm_class_offset[comm + 1]; ++c)
+        s->owed[d->comm_class[c]] +=
+            (int64_t)((double)d->comm_class_ns[c] *
+                      (double)compute_beside(s, d->comm_class[c], i->called) /
+                      (double)(s->now - i->called));
+}
+
 static void end_what_ends(naive_t *s)
 {
     for (int32_t i = 0; i < s->n; ++i) {
@@ -266,6 +296,8 @@ static void end_what_ends(naive_t *s)
             begin_flow(s, o);
         else
             o->state = DONE;
+        if (o->state == DONE)
+            owe(s, o);
     }
 }
 
@@ -300,7 +332,7 @@ static bool may_start(const naive_t *s, const instance_t *i)
 
 static void start(naive_t *s, instance_t *i)
 {
-    i->start = s->now;
+    i->start = i->called = s->now;
     i->state = RUNNING;
     if (is_move(s, i)) {
         const esp_pattern_t *p = pattern_of(s, i);
@@ -314,7 +346,9 @@ static void start(naive_t *s, instance_t *i)
             i->end = s->now + esp_i_min_i64(p->latency_ns, s->ns[i->task]);
         }
     } else {
-        i->end = s->now + s->ns[i->task];
+        int64_t *owed = &s->owed[s->d->task_class[i->task]];
+        i->end = s->now + s->ns[i->task] + *owed;
+        *owed = 0;
     }
 }
 
@@ -362,6 +396,7 @@ static naive_t begin(const esp_deployment_t *d, const esp_sim_opts_t *opts)
     s.all = calloc((size_t)s.n + 1, sizeof *s.all);
     s.link_free = calloc((size_t)d->cluster->n_links + 1, sizeof *s.link_free);
     s.peak = calloc((size_t)d->n_classes + 1, sizeof *s.peak);
+    s.owed = calloc((size_t)d->n_classes + 1, sizeof *s.owed);
     for (int32_t k = 0; k < s.steps; ++k)
         for (int32_t p = 0; p < d->n_tasks; ++p)
             s.all[k * d->n_tasks + p] = (instance_t){.task = d->order[p], .step = k, .turn = -1};
@@ -439,6 +474,7 @@ naive_result_t naive_run(const esp_deployment_t *d, const esp_sim_opts_t *opts)
     naive_result_t result = finish(&s);
     free(s.all);
     free(s.link_free);
+    free(s.owed);
     return result;
 }
 

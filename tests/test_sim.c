@@ -55,23 +55,31 @@ static void bed_run(bed_t *bed, const int32_t *order)
 /* ---- streams ------------------------------------------------------------------------------------
  */
 
-/* A transfer of CPU ranks makes the next task at each end longer, once. */
+/* A transfer makes the next task at each end longer, by the part of its time in which that side
+ * computed. */
 static void movements_take_compute_time(void **state)
 {
     (void)state;
-    bed_t bed = bed_make(1, 2, 2);
-    int32_t a = deploy_compute(bed.deploy, 0, 100);
-    deploy_transfer(bed.deploy, 0, 1, 1000); /* from the start; 1 us and a step's latency */
-    int32_t b = deploy_compute(bed.deploy, 1, 50);
-    int32_t c = deploy_compute(bed.deploy, 1, 50);
+    bed_t bed = bed_make(1, 3, 3);
+    int32_t move = deploy_transfer(bed.deploy, 0, 1, 1000); /* from the start */
+    int32_t idle = deploy_compute(bed.deploy, 0, 50);       /* after it */
+    int32_t half = deploy_compute(bed.deploy, 1, 500);      /* beside half of it */
+    int32_t next = deploy_compute(bed.deploy, 1, 50);       /* after it */
+    int32_t other = deploy_compute(bed.deploy, 2, 50);      /* has no part in it */
+    deploy_edge(bed.deploy, move, idle);
+    deploy_edge(bed.deploy, move, next);
+    deploy_edge(bed.deploy, move, other);
+    deploy_set_ns(bed.deploy, move, 1000);
     esp_deployment_t d = *deploy_get(bed.deploy, NULL);
-    const int64_t taken[] = {0, 7}; /* sender, receiver */
+    const int64_t taken[] = {90, 70}; /* sender, receiver */
     d.comm_class_ns = taken;
     bed.opts.barrier = 1;
     test_assert_ok(esp_sim_run(bed.sim, &d, &bed.opts, &bed.r, &bed.diag), &bed.diag);
-    assert_span(bed, a, 0, 100);
-    int64_t both = bed.r.end_ns[c] - bed.r.start_ns[b];
-    assert_int_equal(both, 107);
+    assert_span(bed, move, 0, 1000);
+    assert_span(bed, half, 0, 500);
+    assert_span(bed, idle, 1000, 1050);
+    assert_span(bed, next, 1000, 1050 + 35);
+    assert_span(bed, other, 1000, 1050);
     bed_free(&bed);
 }
 

@@ -208,8 +208,9 @@ void esp_i_file_abandon(esp_i_file_out_t *out);
 
 /* ---- clocks: for durations, never in a result ---------------------------------------------- */
 
-int64_t esp_i_now_ns(void);    /* monotonic */
-int64_t esp_i_thread_ns(void); /* processor time of this thread */
+int64_t esp_i_now_ns(void);     /* monotonic */
+int64_t esp_i_thread_ns(void);  /* processor time of this thread */
+int64_t esp_i_process_ns(void); /* of all threads of the process */
 
 /* ---- threads ----------------------------------------------------------------------------- */
 

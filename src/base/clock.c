@@ -19,3 +19,8 @@ int64_t esp_i_thread_ns(void)
 {
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
+
+int64_t esp_i_process_ns(void)
+{
+    return read_clock(CLOCK_PROCESS_CPUTIME_ID);
+}

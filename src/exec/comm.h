@@ -106,13 +106,19 @@ esp_status_t esp_i_comm_receive(esp_i_comm_t *comm, int32_t peer, int32_t tag, v
 esp_status_t esp_i_comm_barrier(esp_i_comm_t *comm, esp_diag_t *diag);
 /* From rank 0 to all. */
 esp_status_t esp_i_comm_broadcast(esp_i_comm_t *comm, void *data, int64_t bytes, esp_diag_t *diag);
+/* Since when nothing has happened, and how long the last sleep was. Begins with zeros. */
+typedef struct esp_i_idle {
+    int64_t since_ns, sleep_ns;
+} esp_i_idle_t;
+
 /*
- * Between two polls: yields first, then sleeps 5 us longer each time: a tenth of what it has waited
- * after 1 ms, a fiftieth after 25 ms, and no longer from there on.
+ * Between two polls: yields for 20 us, then sleeps 5 us longer each time: a tenth of what it has
+ * waited after 1 ms, a fiftieth after 25 ms, and no longer from there on. By time, not by polls:
+ * those take from below one to ten microseconds, of a processor that may be the compute thread's.
  */
-void esp_i_comm_pause(int32_t *idle);
+void esp_i_comm_pause(esp_i_idle_t *idle);
 /* How long it would sleep now; 0: yield. */
-int64_t esp_i_comm_pause_ns(int32_t *idle);
+int64_t esp_i_comm_pause_ns(esp_i_idle_t *idle);
 
 /* Tags: the movements of a deployment use their index; these are for the calls above. */
 enum { ESP_I_TAG_CONTROL = 1 << 29 };

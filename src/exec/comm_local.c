@@ -196,8 +196,9 @@ static void release(esp_i_comm_t *self, esp_i_message_t *handle)
         *at = message->next;
     pthread_mutex_unlock(&box->mutex);
     /* otherwise the other side may be copying */
-    for (int32_t idle = 0; message->started && !waiting &&
-                           !atomic_load_explicit(&message->done, memory_order_acquire);)
+    esp_i_idle_t idle = {0};
+    while (message->started && !waiting &&
+           !atomic_load_explicit(&message->done, memory_order_acquire))
         esp_i_comm_pause(&idle);
     esp_i_free(alloc, message->piece);
     esp_i_free(alloc, message);

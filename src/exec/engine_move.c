@@ -208,7 +208,7 @@ static void wait_ns(esp_i_engine_t *engine, int64_t ns)
  * Until something has happened since `events` was `seen`. A backend that does not wake is polled,
  * more seldom where nothing is under way: what was sent may still be in its buffers.
  */
-static void rest(esp_i_engine_t *engine, uint64_t seen, int32_t *idle)
+static void rest(esp_i_engine_t *engine, uint64_t seen, esp_i_idle_t *idle)
 {
     const bool polls = !engine->spec.comm->wakes;
     int64_t ns = polls ? esp_i_comm_pause_ns(idle) : 0;
@@ -274,7 +274,7 @@ static void start_run(esp_i_engine_t *engine)
 
 void esp_i_engine_move(esp_i_engine_t *engine)
 {
-    int32_t idle = 0;
+    esp_i_idle_t idle = {0};
     start_run(engine);
     for (;;) {
         const uint64_t seen = events_now(engine); /* first: a failure after it is an event */
@@ -292,7 +292,7 @@ void esp_i_engine_move(esp_i_engine_t *engine)
         if (atomic_load_explicit(&engine->finished, memory_order_relaxed) == engine->end)
             return;
         if (progress)
-            idle = 0;
+            idle = (esp_i_idle_t){0};
         else
             rest(engine, seen, &idle);
     }

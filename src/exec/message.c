@@ -8,23 +8,23 @@ enum {
     TAG_DATA = ESP_I_TAG_CONTROL, /* plus the tag of the caller */
     TAG_BARRIER = ESP_I_TAG_CONTROL + (1 << 20),
     TAG_BROADCAST,
-    YIELDS = 64,
+    SPIN_NS = 20000, /* less than it takes to fall asleep and wake */
     SLEEP_NS = 5000,
     LONGEST_SLEEP_NS = 500000
 };
 
-int64_t esp_i_comm_pause_ns(int32_t *idle)
+int64_t esp_i_comm_pause_ns(esp_i_idle_t *idle)
 {
-    if (*idle < YIELDS) {
-        ++*idle;
+    const int64_t now = esp_i_now_ns();
+    if (idle->since_ns == 0)
+        idle->since_ns = now;
+    if (now - idle->since_ns < SPIN_NS)
         return 0;
-    }
-    const int64_t ns = (int64_t)SLEEP_NS * (*idle - YIELDS + 1);
-    *idle += ns < LONGEST_SLEEP_NS;
-    return esp_i_min_i64(ns, LONGEST_SLEEP_NS);
+    idle->sleep_ns = esp_i_min_i64(idle->sleep_ns + SLEEP_NS, LONGEST_SLEEP_NS);
+    return idle->sleep_ns;
 }
 
-void esp_i_comm_pause(int32_t *idle)
+void esp_i_comm_pause(esp_i_idle_t *idle)
 {
     const struct timespec sleep = {.tv_nsec = (long)esp_i_comm_pause_ns(idle)};
     if (sleep.tv_nsec == 0)
@@ -38,7 +38,7 @@ static esp_status_t carry_out(esp_i_comm_t *comm, int32_t n, esp_i_message_t *co
                               esp_diag_t *diag)
 {
     bool done[2] = {false, false}, progress;
-    int32_t idle = 0;
+    esp_i_idle_t idle = {0};
     for (int32_t i = 0; i < n; i++)
         ESP_TRY(comm->type->start(comm, message[i], diag));
     for (;;) {

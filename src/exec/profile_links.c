@@ -12,7 +12,6 @@
 
 enum { TAG_PING = 1, TAG_PONG, TAG_COUNT, TAG_FLOOD, SIZES = 6, MOST_RUNS = 2000 };
 static const int64_t sizes[SIZES] = {16, 4096, 65536, 262144, 1 << 20, ESP_I_PROFILE_BYTES};
-enum { FLOOD_BYTES = 1 << 18 };
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
@@ -27,7 +26,7 @@ esp_status_t esp_i_profile_exchange(esp_i_comm_t *comm, int32_t n, esp_i_message
                                     esp_diag_t *diag)
 {
     bool done[2] = {false, n < 2}, progress;
-    int32_t idle = 0;
+    esp_i_idle_t idle = {0};
     for (int32_t i = 0; i < n; i++)
         ESP_TRY(comm->type->start(comm, message[i], diag));
     for (;;) {
@@ -35,7 +34,7 @@ esp_status_t esp_i_profile_exchange(esp_i_comm_t *comm, int32_t n, esp_i_message
         if (done[0] && done[1])
             return ESP_OK;
         if (progress)
-            idle = 0;
+            idle = (esp_i_idle_t){0};
         esp_i_comm_pause(&idle);
     }
 }
@@ -212,7 +211,8 @@ static esp_status_t worker_prepare(worker_t *w, const esp_i_call_t *call, const 
 /* What was seen while something went on, in all rounds together. */
 typedef struct phase {
     double products, ns;
-    double cpu_ns; /* of the thread that carries messages */
+    double carrier_ns; /* processor time of the thread that carries messages */
+    double process_ns; /* of both threads */
 } phase_t;
 
 typedef esp_status_t (*during_fn)(void *context, esp_i_profile_t *p);
@@ -221,85 +221,135 @@ static esp_status_t observe(worker_t *w, esp_i_profile_t *p, during_fn during, v
                             phase_t *phase)
 {
     const int64_t start = esp_i_now_ns(), first = atomic_load(&w->n);
-    const double cpu = (double)esp_i_thread_ns();
+    const int64_t carrier = esp_i_thread_ns(), process = esp_i_process_ns();
     ESP_TRY(during(context, p));
-    phase->cpu_ns += (double)esp_i_thread_ns() - cpu;
+    phase->carrier_ns += (double)(esp_i_thread_ns() - carrier);
+    phase->process_ns += (double)(esp_i_process_ns() - process);
     phase->ns += (double)(esp_i_now_ns() - start);
     phase->products += (double)(atomic_load(&w->n) - first);
     return ESP_OK;
 }
 
 /* The two take turns: whatever else the machine does is in both. */
-enum { ROUNDS = 4 };
+enum { ROUNDS = 8 };
 
 static double window_ns(const esp_i_profile_t *p)
 {
-    return p->opts->seconds * 5e8 / ROUNDS;
+    return p->opts->seconds * 2e9 / ROUNDS;
 }
 
+/* Looks for messages as when some are awaited, but none come. */
 static esp_status_t rest(void *context, esp_i_profile_t *p)
 {
-    (void)context;
-    const int64_t ns = (int64_t)window_ns(p);
-    const struct timespec time = {ns / 1000000000, (long)(ns % 1000000000)};
-    (void)nanosleep(&time, NULL);
+    esp_i_comm_t *comm = context;
+    const int64_t start = esp_i_now_ns();
+    esp_i_idle_t idle = {0};
+    bool progress;
+    while ((double)(esp_i_now_ns() - start) < window_ns(p)) {
+        ESP_TRY(comm->type->test(comm, 0, NULL, NULL, &progress, p->diag));
+        esp_i_comm_pause(&idle);
+    }
     return ESP_OK;
 }
 
+enum { FLOOD_BYTES = 1 << 18, PIECES = ESP_I_PROFILE_BYTES / 2 / FLOOD_BYTES };
+
 typedef struct flood {
     esp_i_comm_t *comm;
-    esp_i_message_t *message[2];
-    char *in, *out; /* the first byte: whether there is a next */
+    esp_i_message_t *message[PIECES][2]; /* to be received, to be sent */
+    char *data; /* pieces in turn, as no cache holds them: all in, all out */
     bool leads;
-    double bytes;
+    double bytes; /* both ways */
 } flood_t;
+
+/* The first byte of a message tells whether there is a next. */
+static char *piece_in(const flood_t *f, int32_t i)
+{
+    return f->data + (int64_t)i * FLOOD_BYTES;
+}
+
+static char *piece_out(const flood_t *f, int32_t i)
+{
+    return piece_in(f, PIECES + i);
+}
 
 static esp_status_t flood(void *context, esp_i_profile_t *p)
 {
     flood_t *f = context;
     const int64_t start = esp_i_now_ns();
     bool more = true;
-    while (more) {
-        f->out[0] = (double)(esp_i_now_ns() - start) < window_ns(p);
-        more = f->out[0] != 0;
-        ESP_TRY(esp_i_profile_exchange(f->comm, 2, f->message, p->diag));
+    for (int32_t i = 0; more; i = (i + 1) % PIECES) {
+        more = (double)(esp_i_now_ns() - start) < window_ns(p);
+        *piece_out(f, i) = more;
+        ESP_TRY(esp_i_profile_exchange(f->comm, 2, f->message[i], p->diag));
         f->bytes += 2.0 * FLOOD_BYTES;
         if (!f->leads)
-            more = f->in[0] != 0;
+            more = *piece_in(f, i) != 0;
     }
     return ESP_OK;
 }
 
 /*
- * Compute time that is lost to traffic, per byte that is sent or received; no more than what the
- * thread that carries it has used of a processor, since pace varies for other reasons, too.
+ * Compute time that traffic takes: what the pace of computing tells. Paces vary for other reasons,
+ * too, hence limits. Under a quota that both threads share it is no less than what the thread that
+ * carries messages uses, times the wait until the quota has given as much again, and it may be
+ * more, since caches get cold and the kernel moves messages at the expense of whom it interrupts.
+ * Where that thread has a processor to itself, it is anything from nothing to the time that it
+ * uses.
  */
-static esp_status_t flood_measure(esp_i_profile_t *p, worker_t *w, flood_t *f, int32_t peer)
+static double taken_ns(const phase_t *alone, const phase_t *beside)
 {
-    const bool paired = peer < f->comm->n_ranks; /* else: the odd one out, without traffic */
+    const double expected = alone->products * beside->ns / fmax(alone->ns, 1);
+    const double lost = expected > 0 ? (1 - beside->products / expected) * beside->ns : 0;
+    const double stretch = beside->ns / fmax(beside->process_ns, 1);
+    const double used = beside->carrier_ns * fmax(stretch, 1);
+    return stretch > 1 ? fmin(fmax(lost, used), 2 * used) : fmin(fmax(lost, 0), used);
+}
+
+static esp_status_t flood_prepare(flood_t *f, int32_t peer, esp_diag_t *diag)
+{
+    for (int32_t i = 0; i < PIECES; i++)
+        for (int32_t sends = 0; sends < 2; sends++)
+            ESP_TRY(prepare(f->comm, sends, peer, TAG_FLOOD,
+                            sends ? piece_out(f, i) : piece_in(f, i), FLOOD_BYTES,
+                            &f->message[i][sends], diag));
+    return ESP_OK;
+}
+
+static void flood_release(flood_t *f)
+{
+    for (int32_t i = 0; i < PIECES; i++)
+        for (int32_t sends = 0; sends < 2; sends++)
+            if (f->message[i][sends])
+                f->comm->type->release(f->comm, f->message[i][sends]);
+}
+
+static esp_status_t flood_rounds(esp_i_profile_t *p, worker_t *w, flood_t *f, bool paired)
+{
     phase_t alone = {0}, beside = {0};
-    f->leads = f->comm->rank < peer;
-    if (paired) {
-        ESP_TRY(
-            prepare(f->comm, false, peer, TAG_FLOOD, f->in, FLOOD_BYTES, &f->message[0], p->diag));
-        ESP_TRY(
-            prepare(f->comm, true, peer, TAG_FLOOD, f->out, FLOOD_BYTES, &f->message[1], p->diag));
-    }
     for (int32_t i = 0; i < ROUNDS; i++) {
         ESP_TRY(esp_i_comm_barrier(f->comm, p->diag));
-        ESP_TRY(observe(w, p, rest, NULL, &alone));
+        ESP_TRY(observe(w, p, rest, f->comm, &alone));
         ESP_TRY(esp_i_comm_barrier(f->comm, p->diag));
         if (paired)
             ESP_TRY(observe(w, p, flood, f, &beside));
     }
-    if (!paired)
-        return ESP_OK;
-    f->comm->type->release(f->comm, f->message[0]);
-    f->comm->type->release(f->comm, f->message[1]);
-    const double expected = alone.products * beside.ns / fmax(alone.ns, 1);
-    const double lost = expected > 0 ? (1 - beside.products / expected) * beside.ns : 0;
-    p->comm_compute_s_per_byte = fmin(fmax(lost, 0), beside.cpu_ns) / 1e9 / f->bytes;
+    if (paired)
+        p->comm_compute_s_per_byte = taken_ns(&alone, &beside) / 1e9 / f->bytes;
     return ESP_OK;
+}
+
+/* In pairs; if they do not come out even, the last rank computes alone. */
+static esp_status_t flood_measure(esp_i_profile_t *p, worker_t *w, flood_t *f)
+{
+    const int32_t peer = f->comm->rank ^ 1;
+    const bool paired = peer < f->comm->n_ranks;
+    f->leads = f->comm->rank < peer;
+    esp_status_t status = paired ? flood_prepare(f, peer, p->diag) : ESP_OK;
+    if (status == ESP_OK)
+        status = flood_rounds(p, w, f, paired);
+    flood_release(f);
+    return status;
 }
 
 static esp_status_t measure_slowdown(esp_i_profile_t *p, esp_i_comm_t *comm, char *data)
@@ -314,12 +364,12 @@ static esp_status_t measure_slowdown(esp_i_profile_t *p, esp_i_comm_t *comm, cha
                                .n_out = 1,
                                .operand = operand};
     worker_t w = {0};
-    flood_t f = {.comm = comm, .in = data, .out = data + FLOOD_BYTES};
+    flood_t f = {.comm = comm, .data = data};
     esp_status_t status = worker_prepare(&w, &call, p);
     bool started = false;
     if (status == ESP_OK) {
         started = pthread_create(&w.thread, NULL, compute, &w) == 0;
-        status = started ? flood_measure(p, &w, &f, comm->rank ^ 1) : esp_i_nomem(p->diag);
+        status = started ? flood_measure(p, &w, &f) : esp_i_nomem(p->diag);
     }
     atomic_store(&w.stop, true);
     if (started)

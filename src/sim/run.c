@@ -88,6 +88,8 @@ static void complete(esp_sim_t *sim, int32_t task, int32_t step)
     sim->step_end[step] = sim->now;
     if (step == sim->last)
         esp_i_record_end(sim, task);
+    if (comm >= 0 && sim->moves_take)
+        esp_i_taken_end(sim, comm, step);
     if (comm < 0) {
         sim->stream[d->task_class[task]].busy = false;
         touch(sim, d->task_class[task]);
@@ -115,9 +117,8 @@ static void start_compute(esp_sim_t *sim, esp_i_stream_t *stream, int32_t task, 
     stream->busy = true;
     if (step == sim->last)
         esp_i_record_start(sim, task);
-    int64_t *owed = &sim->owed_ns[sim->d->task_class[task]];
-    esp_i_sim_push(sim, sim->now + sim->ns[task] + *owed, ESP_I_EVENT_END, task, step);
-    *owed = 0;
+    const int64_t end = sim->moves_take ? esp_i_taken_compute(sim, task) : sim->now + sim->ns[task];
+    esp_i_sim_push(sim, end, ESP_I_EVENT_END, task, step);
 }
 
 static void advance(esp_i_stream_t *stream, int32_t n)
@@ -164,7 +165,7 @@ static void try_compute(esp_sim_t *sim, esp_i_stream_t *stream)
     int32_t task, step = stream->step;
     if (!head_of(sim, stream, &task) || !is_ready(sim, task, step))
         return;
-    if (!sim->owes) {
+    if (!sim->moves_take) {
         start_run(sim, stream, task, step);
         return;
     }
@@ -212,21 +213,10 @@ static void commit(esp_sim_t *sim, int32_t task, int32_t step)
     esp_i_sim_push(sim, end, whole ? ESP_I_EVENT_WHOLE : ESP_I_EVENT_END, task, step);
 }
 
-/*
- * A transfer of CPU ranks takes compute time at both ends: the next task of each class is longer by
- * what its movements have taken since the last one. Measured durations (replay) have it in them.
- */
-static void owe(esp_sim_t *sim, int32_t comm)
-{
-    const esp_deployment_t *d = sim->d;
-    for (int32_t i = d->comm_class_offset[comm]; i < d->comm_class_offset[comm + 1]; ++i)
-        sim->owed_ns[d->comm_class[i]] += d->comm_class_ns[i];
-}
-
 static void start_move(esp_sim_t *sim, int32_t task, int32_t step)
 {
-    if (sim->owes)
-        owe(sim, sim->d->task_comm[task]);
+    if (sim->moves_take)
+        esp_i_taken_start(sim, sim->d->task_comm[task], step);
     if (sim->opts.links != ESP_LINK_FAIR) {
         commit(sim, task, step);
         return;

@@ -42,6 +42,14 @@ static bool reserve_tasks(esp_sim_t *sim)
            (!sim->opts.timeline || (RESERVE(start_ns, tasks) && RESERVE(end_ns, tasks)));
 }
 
+static bool reserve_taken(esp_sim_t *sim)
+{
+    const esp_deployment_t *d = sim->d;
+    return RESERVE(class_time, d->n_classes) &&
+           RESERVE(move_start, (int64_t)d->n_comms * sim->steps) &&
+           RESERVE(computed_before, (int64_t)d->comm_class_offset[d->n_comms] * sim->steps);
+}
+
 static bool reserve_rest(esp_sim_t *sim)
 {
     const esp_deployment_t *d = sim->d;
@@ -50,8 +58,8 @@ static bool reserve_rest(esp_sim_t *sim)
     return RESERVE(last_use, d->n_buffers) && RESERVE(first_write, d->n_buffers) &&
            RESERVE(uses, d->n_buffers) && RESERVE(scratch, d->n_tasks) &&
            RESERVE(mesh_total, d->n_meshes) && RESERVE(live, classes) && RESERVE(peak, classes) &&
-           RESERVE(busy_ns, classes) && RESERVE(owed_ns, classes) &&
-           RESERVE(collective_ns, classes) && RESERVE(link_busy_ns, links) &&
+           RESERVE(busy_ns, classes) && RESERVE(collective_ns, classes) &&
+           RESERVE(link_busy_ns, links) && (!sim->moves_take || reserve_taken(sim)) &&
            (fair || RESERVE(link_free, links)) &&
            (!fair ||
             (RESERVE(flow, (int64_t)d->n_comms * sim->steps) && RESERVE(bundle, d->n_comms) &&
@@ -195,17 +203,6 @@ static bool clear_links(esp_sim_t *sim)
     return fill_bundles(sim);
 }
 
-/* Movements of CPU ranks take time of the compute streams of their classes: see start_move. */
-static void owe_nothing(esp_sim_t *sim)
-{
-    const esp_deployment_t *d = sim->d;
-    int32_t n = d->n_comms ? d->comm_class_offset[d->n_comms] : 0;
-    memset(sim->owed_ns, 0, (size_t)d->n_classes * sizeof *sim->owed_ns);
-    sim->owes = false;
-    for (int32_t i = 0; i < n && d->comm_class_ns && !sim->opts.task_ns; ++i)
-        sim->owes = sim->owes || d->comm_class_ns[i] > 0;
-}
-
 /* ---- entry ------------------------------------------------------------------------------- */
 
 esp_status_t esp_i_sim_setup(esp_sim_t *sim, const esp_deployment_t *d, const esp_sim_opts_t *opts)
@@ -218,13 +215,15 @@ esp_status_t esp_i_sim_setup(esp_sim_t *sim, const esp_deployment_t *d, const es
     sim->now = sim->events = 0;
     sim->n_dirty = sim->n_heap = sim->n_ready = 0;
     sim->has_timeline = false;
+    sim->moves_take = esp_i_taken_any(sim);
     if (!reserve_tasks(sim) || !reserve_rest(sim) || !clear_links(sim))
         return ESP_ERR_NOMEM;
     memset(sim->step_end, 0, sizeof sim->step_end);
     fill_streams(sim);
     esp_i_edges_fill(sim);
     esp_i_runs_fill(sim);
-    owe_nothing(sim);
+    if (sim->moves_take)
+        esp_i_taken_reset(sim);
     esp_i_memory_reset(sim);
     return ESP_OK;
 }
@@ -248,18 +247,55 @@ void esp_sim_destroy(esp_sim_t *sim)
         return;
     esp_allocator_t alloc = sim->alloc;
     void *const arrays[] = {
-        sim->pending,     sim->edge,      sim->edge_end,      sim->cross_first,
-        sim->cross_next,  sim->ties,      sim->neighbour,     sim->mark,
-        sim->first,       sim->move,      sim->run,           sim->stream,
-        sim->stream_task, sim->place,     sim->dirty,         sim->fifo_next,
-        sim->heap,        sim->ready,     sim->collective_ns, sim->link_busy_ns,
-        sim->owed_ns,     sim->link_free, sim->flow,          sim->bundle,
-        sim->comm_bundle, sim->active,    sim->pattern_slot,  sim->weight,
-        sim->link_flows,  sim->link_slot, sim->meet,          sim->use,
-        sim->set,         sim->rate,      sim->last_use,      sim->first_write,
-        sim->uses,        sim->change,    sim->scratch,       sim->mesh_total,
-        sim->live,        sim->peak,      sim->live_role,     sim->peak_role,
-        sim->busy_ns,     sim->start_ns,  sim->end_ns,
+        sim->pending,
+        sim->edge,
+        sim->edge_end,
+        sim->cross_first,
+        sim->cross_next,
+        sim->ties,
+        sim->neighbour,
+        sim->mark,
+        sim->first,
+        sim->move,
+        sim->run,
+        sim->stream,
+        sim->stream_task,
+        sim->place,
+        sim->dirty,
+        sim->fifo_next,
+        sim->heap,
+        sim->ready,
+        sim->collective_ns,
+        sim->link_busy_ns,
+        sim->class_time,
+        sim->move_start,
+        sim->computed_before,
+        sim->link_free,
+        sim->flow,
+        sim->bundle,
+        sim->comm_bundle,
+        sim->active,
+        sim->pattern_slot,
+        sim->weight,
+        sim->link_flows,
+        sim->link_slot,
+        sim->meet,
+        sim->use,
+        sim->set,
+        sim->rate,
+        sim->last_use,
+        sim->first_write,
+        sim->uses,
+        sim->change,
+        sim->scratch,
+        sim->mesh_total,
+        sim->live,
+        sim->peak,
+        sim->live_role,
+        sim->peak_role,
+        sim->busy_ns,
+        sim->start_ns,
+        sim->end_ns,
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i)
         esp_i_free(&alloc, arrays[i]);

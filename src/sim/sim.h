@@ -110,6 +110,13 @@ typedef struct esp_i_set {
 } esp_i_set_t;
 enum { ESP_I_SET_SLOTS = 4096, ESP_I_RATES = 16384 };
 
+/* What the compute stream of a class has done (taken.c). */
+typedef struct esp_i_class_time {
+    int64_t computed; /* of all tasks that have started */
+    int64_t end;      /* of the last of them */
+    int64_t owed;     /* by the next */
+} esp_i_class_time_t;
+
 struct esp_sim {
     esp_allocator_t alloc;
     esp_sim_opts_t opts;
@@ -146,9 +153,13 @@ struct esp_sim {
     esp_i_ready_t *ready;
     int32_t n_ready;
 
+    /* compute time that movements take (taken.c) */
+    bool moves_take;
+    esp_i_class_time_t *class_time; /* per class */
+    int64_t *move_start;            /* [step][comm] */
+    int64_t *computed_before;       /* [step][class of a comm]: when it started */
+
     /* links */
-    int64_t *owed_ns;   /* per class: compute time that movements have taken, not yet paid */
-    bool owes;          /* some movement takes compute time */
     int64_t *link_free; /* exclusive */
     esp_i_flow_t *flow; /* fair: by bundle */
     esp_i_bundle_t *bundle;
@@ -186,11 +197,11 @@ struct esp_sim {
     /* elements of each array above */
     struct {
         int32_t pending, edge, edge_end, cross_first, cross_next, ties, neighbour, mark, first,
-            move, run, stream, stream_task, place, dirty, fifo_next, heap, ready, owed_ns,
-            link_free, flow, bundle, comm_bundle, active, pattern_slot, weight, link_flows,
-            link_slot, meet, use, set, rate, last_use, first_write, uses, change, scratch,
-            mesh_total, live, peak, live_role, peak_role, busy_ns, collective_ns, link_busy_ns,
-            start_ns, end_ns;
+            move, run, stream, stream_task, place, dirty, fifo_next, heap, ready, class_time,
+            move_start, computed_before, link_free, flow, bundle, comm_bundle, active, pattern_slot,
+            weight, link_flows, link_slot, meet, use, set, rate, last_use, first_write, uses,
+            change, scratch, mesh_total, live, peak, live_role, peak_role, busy_ns, collective_ns,
+            link_busy_ns, start_ns, end_ns;
     } capacity;
 };
 
@@ -210,6 +221,16 @@ int64_t esp_i_least_period(esp_sim_t *sim);
 
 void esp_i_sim_push(esp_sim_t *sim, int64_t time, esp_i_event_kind_t kind, int32_t task,
                     int32_t step);
+
+/* ---- compute time that movements take (taken.c) ------------------------------------------- */
+
+bool esp_i_taken_any(const esp_sim_t *sim);
+void esp_i_taken_reset(esp_sim_t *sim);
+/* A task starts now: its end. */
+int64_t esp_i_taken_compute(esp_sim_t *sim, int32_t task);
+/* A movement starts, or ends, now. O(its classes). */
+void esp_i_taken_start(esp_sim_t *sim, int32_t comm, int32_t step);
+void esp_i_taken_end(esp_sim_t *sim, int32_t comm, int32_t step);
 
 /* ---- fair links (fair.c) ------------------------------------------------------------------ */
 
