@@ -85,8 +85,9 @@ typedef struct esp_device_type {
     int64_t memory_bytes;           /* as built, before any reserve; > 0 */
     double memory_bytes_per_s;      /* peak of the device's own memory; > 0 */
     int64_t launch_ns;              /* from the submission of a kernel to its start; >= 0 */
-    double comm_compute_s_per_byte; /* compute time that one transferred byte takes at each end;
-                                     * 0 where transfers need no cores (GPUs); >= 0 */
+    double comm_compute_s_per_byte; /* compute time that one transferred byte takes at each end of
+                                     * tasks that run meanwhile; 0 where transfers need no cores
+                                     * (GPUs); >= 0 */
     const char *source;             /* where the figures come from; may be "" */
 } esp_device_type_t;
 

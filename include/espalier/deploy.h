@@ -167,7 +167,8 @@ typedef struct esp_deployment {
     const int32_t *comm_pair_offset;    /* CSR: the values it moves (more than one: a bucket) */
     const int32_t *comm_src, *comm_dst; /* values */
     const int32_t *comm_class_offset, *comm_class; /* classes that take part */
-    /* compute time that it takes of each device of the class (CPU ranks) */
+    /* compute time that it takes of each device of the class, if that computes while it is under
+     * way (CPU ranks); docs/sim.md */
     const int64_t *comm_class_ns;
 
     /* order: dependencies through buffers are implied by read/write; these are the others */

@@ -289,6 +289,7 @@ esp_status_t esp_i_engine_join(esp_i_engine_t *engine, esp_diag_t *diag)
 static void *compute_thread(void *argument)
 {
     esp_i_engine_t *engine = argument;
+    (void)esp_i_denormals_off();
     pthread_mutex_lock(&engine->mutex);
     for (;;) {
         while (!engine->computing && !engine->quit)
@@ -399,7 +400,9 @@ esp_status_t esp_i_engine_run(esp_i_engine_t *engine, const esp_i_engine_run_t *
         engine->computing = true;
         pthread_cond_signal(&engine->for_compute);
         pthread_mutex_unlock(&engine->mutex);
+        const uint64_t before = esp_i_denormals_off(); /* it adds, too */
         esp_i_engine_move(engine);
+        esp_i_denormals_back(before);
         pthread_mutex_lock(&engine->mutex);
         while (engine->computing)
             pthread_cond_wait(&engine->for_moves, &engine->mutex);

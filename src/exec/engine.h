@@ -167,4 +167,10 @@ static inline int32_t esp_i_engine_obstacle(const esp_i_engine_t *engine, int32_
 void esp_i_rows_take(const esp_i_local_t *local, const char *whole, char *rows_out);
 void esp_i_rows_put(const esp_i_local_t *local, const char *rows, char *whole_out);
 
+/* ---- denormals.c --------------------------------------------------------------------------- */
+
+/* In this thread, until the other is called with what the first returned. */
+uint64_t esp_i_denormals_off(void);
+void esp_i_denormals_back(uint64_t before);
+
 #endif

@@ -176,6 +176,7 @@ static void *compute(void *context)
 {
     worker_t *w = context;
     const esp_i_moment_t moment = {0};
+    (void)esp_i_denormals_off();
     while (!atomic_load_explicit(&w->stop, memory_order_relaxed)) {
         if (w->kernels->type->run(w->kernels, w->kernel, &moment, NULL) != ESP_OK)
             break;
