@@ -106,6 +106,10 @@ esp_status_t esp_i_comm_receive(esp_i_comm_t *comm, int32_t peer, int32_t tag, v
 esp_status_t esp_i_comm_barrier(esp_i_comm_t *comm, esp_diag_t *diag);
 /* From rank 0 to all. */
 esp_status_t esp_i_comm_broadcast(esp_i_comm_t *comm, void *data, int64_t bytes, esp_diag_t *diag);
+/* Starts n messages, at most 2, and waits for all, as movements are waited for. */
+esp_status_t esp_i_comm_exchange(esp_i_comm_t *comm, int32_t n, esp_i_message_t *const *message,
+                                 esp_diag_t *diag);
+
 /* Since when nothing has happened, and how long the last sleep was. Begins with zeros. */
 typedef struct esp_i_idle {
     int64_t since_ns, sleep_ns;

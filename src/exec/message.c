@@ -33,18 +33,19 @@ void esp_i_comm_pause(esp_i_idle_t *idle)
         (void)nanosleep(&sleep, NULL);
 }
 
-/* Starts up to two messages and waits for their ends. */
-static esp_status_t carry_out(esp_i_comm_t *comm, int32_t n, esp_i_message_t *const *message,
-                              esp_diag_t *diag)
+esp_status_t esp_i_comm_exchange(esp_i_comm_t *comm, int32_t n, esp_i_message_t *const *message,
+                                 esp_diag_t *diag)
 {
-    bool done[2] = {false, false}, progress;
+    bool done[2] = {false, n < 2}, progress;
     esp_i_idle_t idle = {0};
     for (int32_t i = 0; i < n; i++)
         ESP_TRY(comm->type->start(comm, message[i], diag));
     for (;;) {
         ESP_TRY(comm->type->test(comm, n, message, done, &progress, diag));
-        if (done[0] && (n < 2 || done[1]))
+        if (done[0] && done[1])
             return ESP_OK;
+        if (progress)
+            idle = (esp_i_idle_t){0};
         esp_i_comm_pause(&idle);
     }
 }
@@ -55,7 +56,7 @@ static esp_status_t one_message(esp_i_comm_t *comm, bool send, int32_t peer, int
     const esp_i_piece_t piece = {data, bytes};
     esp_i_message_t *message;
     ESP_TRY(comm->type->prepare(comm, send, peer, tag, 1, &piece, &message, diag));
-    const esp_status_t status = carry_out(comm, 1, &message, diag);
+    const esp_status_t status = esp_i_comm_exchange(comm, 1, &message, diag);
     comm->type->release(comm, message);
     return status;
 }
@@ -87,7 +88,7 @@ static esp_status_t barrier_round(esp_i_comm_t *comm, int32_t distance, esp_diag
         comm->type->release(comm, message[0]);
         return status;
     }
-    status = carry_out(comm, 2, message, diag);
+    status = esp_i_comm_exchange(comm, 2, message, diag);
     for (int32_t i = 0; i < 2; i++)
         comm->type->release(comm, message[i]);
     return status;

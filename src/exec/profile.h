@@ -50,9 +50,6 @@ esp_status_t esp_i_profile_ops(esp_i_profile_t *p, const esp_graph_t *graph);
  */
 esp_status_t esp_i_profile_links(esp_i_profile_t *p, esp_i_comm_t *comm, const char *const *device,
                                  char *data);
-/* Starts n messages, at most 2, and waits for all, as movements are waited for. */
-esp_status_t esp_i_profile_exchange(esp_i_comm_t *comm, int32_t n, esp_i_message_t *const *message,
-                                    esp_diag_t *diag);
 /*
  * profile_collectives.c: all-reduces over all ranks, as a ring of messages and by the
  * communication library, if that has them; all ranks call it, rank 0 keeps the times.

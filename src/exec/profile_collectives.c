@@ -93,9 +93,9 @@ esp_status_t esp_i_allreduce_init(esp_i_allreduce_t *a, esp_i_comm_t *comm, bool
 esp_status_t esp_i_allreduce_run(esp_i_allreduce_t *a, esp_diag_t *diag)
 {
     if (!a->staging)
-        return esp_i_profile_exchange(a->comm, 1, a->message, diag);
+        return esp_i_comm_exchange(a->comm, 1, a->message, diag);
     for (int32_t t = 0, goes, comes; t < a->n_messages / 2; t++) {
-        ESP_TRY(esp_i_profile_exchange(a->comm, 2, a->message + (int64_t)2 * t, diag));
+        ESP_TRY(esp_i_comm_exchange(a->comm, 2, a->message + (int64_t)2 * t, diag));
         step_of(a, t, &goes, &comes);
         const int64_t begin = begin_of(a, comes), n = begin_of(a, comes + 1) - begin;
         for (int64_t i = 0; i < n && t < a->comm->n_ranks - 1; i++)

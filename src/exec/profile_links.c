@@ -7,8 +7,6 @@
 #include "exec/profile.h"
 
 #include <math.h>
-#include <string.h>
-#include <time.h>
 
 enum { TAG_PING = 1, TAG_PONG, TAG_COUNT, TAG_FLOOD, SIZES = 6, MOST_RUNS = 2000 };
 static const int64_t sizes[SIZES] = {16, 4096, 65536, 262144, 1 << 20, ESP_I_PROFILE_BYTES};
@@ -20,23 +18,6 @@ static esp_status_t prepare(esp_i_comm_t *comm, bool send, int32_t peer, int32_t
 {
     const esp_i_piece_t piece = {data, bytes};
     return comm->type->prepare(comm, send, peer, tag, 1, &piece, out, diag);
-}
-
-esp_status_t esp_i_profile_exchange(esp_i_comm_t *comm, int32_t n, esp_i_message_t *const *message,
-                                    esp_diag_t *diag)
-{
-    bool done[2] = {false, n < 2}, progress;
-    esp_i_idle_t idle = {0};
-    for (int32_t i = 0; i < n; i++)
-        ESP_TRY(comm->type->start(comm, message[i], diag));
-    for (;;) {
-        ESP_TRY(comm->type->test(comm, n, message, done, &progress, diag));
-        if (done[0] && done[1])
-            return ESP_OK;
-        if (progress)
-            idle = (esp_i_idle_t){0};
-        esp_i_comm_pause(&idle);
-    }
 }
 
 /* ---- one pair -------------------------------------------------------------------------------- */
@@ -67,9 +48,9 @@ static esp_status_t ping_once(ping_t *ping, esp_diag_t *diag)
 {
     esp_i_comm_t *comm = ping->comm;
     if (comm->rank == ping->src)
-        return esp_i_profile_exchange(comm, 2, ping->message, diag);
+        return esp_i_comm_exchange(comm, 2, ping->message, diag);
     for (int32_t i = 0; i < 2; i++)
-        ESP_TRY(esp_i_profile_exchange(comm, 1, &ping->message[i], diag));
+        ESP_TRY(esp_i_comm_exchange(comm, 1, &ping->message[i], diag));
     return ESP_OK;
 }
 
@@ -282,7 +263,7 @@ static esp_status_t flood(void *context, esp_i_profile_t *p)
     for (int32_t i = 0; more; i = (i + 1) % PIECES) {
         more = (double)(esp_i_now_ns() - start) < window_ns(p);
         *piece_out(f, i) = more;
-        ESP_TRY(esp_i_profile_exchange(f->comm, 2, f->message[i], p->diag));
+        ESP_TRY(esp_i_comm_exchange(f->comm, 2, f->message[i], p->diag));
         f->bytes += 2.0 * FLOOD_BYTES;
         if (!f->leads)
             more = *piece_in(f, i) != 0;

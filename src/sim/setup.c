@@ -47,7 +47,7 @@ static bool reserve_taken(esp_sim_t *sim)
     const esp_deployment_t *d = sim->d;
     return RESERVE(class_time, d->n_classes) &&
            RESERVE(move_start, (int64_t)d->n_comms * sim->steps) &&
-           RESERVE(computed_before, (int64_t)d->comm_class_offset[d->n_comms] * sim->steps);
+           RESERVE(move_before, (int64_t)d->comm_class_offset[d->n_comms] * sim->steps);
 }
 
 static bool reserve_rest(esp_sim_t *sim)
@@ -247,55 +247,16 @@ void esp_sim_destroy(esp_sim_t *sim)
         return;
     esp_allocator_t alloc = sim->alloc;
     void *const arrays[] = {
-        sim->pending,
-        sim->edge,
-        sim->edge_end,
-        sim->cross_first,
-        sim->cross_next,
-        sim->ties,
-        sim->neighbour,
-        sim->mark,
-        sim->first,
-        sim->move,
-        sim->run,
-        sim->stream,
-        sim->stream_task,
-        sim->place,
-        sim->dirty,
-        sim->fifo_next,
-        sim->heap,
-        sim->ready,
-        sim->collective_ns,
-        sim->link_busy_ns,
-        sim->class_time,
-        sim->move_start,
-        sim->computed_before,
-        sim->link_free,
-        sim->flow,
-        sim->bundle,
-        sim->comm_bundle,
-        sim->active,
-        sim->pattern_slot,
-        sim->weight,
-        sim->link_flows,
-        sim->link_slot,
-        sim->meet,
-        sim->use,
-        sim->set,
-        sim->rate,
-        sim->last_use,
-        sim->first_write,
-        sim->uses,
-        sim->change,
-        sim->scratch,
-        sim->mesh_total,
-        sim->live,
-        sim->peak,
-        sim->live_role,
-        sim->peak_role,
-        sim->busy_ns,
-        sim->start_ns,
-        sim->end_ns,
+        sim->pending,    sim->edge,        sim->edge_end,    sim->cross_first,   sim->cross_next,
+        sim->ties,       sim->neighbour,   sim->mark,        sim->first,         sim->move,
+        sim->run,        sim->stream,      sim->stream_task, sim->place,         sim->dirty,
+        sim->fifo_next,  sim->heap,        sim->ready,       sim->collective_ns, sim->link_busy_ns,
+        sim->class_time, sim->move_start,  sim->move_before, sim->link_free,     sim->flow,
+        sim->bundle,     sim->comm_bundle, sim->active,      sim->pattern_slot,  sim->weight,
+        sim->link_flows, sim->link_slot,   sim->meet,        sim->use,           sim->set,
+        sim->rate,       sim->last_use,    sim->first_write, sim->uses,          sim->change,
+        sim->scratch,    sim->mesh_total,  sim->live,        sim->peak,          sim->live_role,
+        sim->peak_role,  sim->busy_ns,     sim->start_ns,    sim->end_ns,
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i)
         esp_i_free(&alloc, arrays[i]);

@@ -157,7 +157,7 @@ struct esp_sim {
     bool moves_take;
     esp_i_class_time_t *class_time; /* per class */
     int64_t *move_start;            /* [step][comm] */
-    int64_t *computed_before;       /* [step][class of a comm]: when it started */
+    int64_t *move_before;           /* [step][class of a comm]: when it started */
 
     /* links */
     int64_t *link_free; /* exclusive */
@@ -198,7 +198,7 @@ struct esp_sim {
     struct {
         int32_t pending, edge, edge_end, cross_first, cross_next, ties, neighbour, mark, first,
             move, run, stream, stream_task, place, dirty, fifo_next, heap, ready, class_time,
-            move_start, computed_before, link_free, flow, bundle, comm_bundle, active, pattern_slot,
+            move_start, move_before, link_free, flow, bundle, comm_bundle, active, pattern_slot,
             weight, link_flows, link_slot, meet, use, set, rate, last_use, first_write, uses,
             change, scratch, mesh_total, live, peak, live_role, peak_role, busy_ns, collective_ns,
             link_busy_ns, start_ns, end_ns;

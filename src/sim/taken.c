@@ -29,7 +29,7 @@ void esp_i_taken_reset(esp_sim_t *sim)
 static int64_t *before_of(esp_sim_t *sim, int32_t comm, int32_t step)
 {
     const esp_deployment_t *d = sim->d;
-    return sim->computed_before + (int64_t)step * d->comm_class_offset[d->n_comms] +
+    return sim->move_before + (int64_t)step * d->comm_class_offset[d->n_comms] +
            d->comm_class_offset[comm];
 }
 
